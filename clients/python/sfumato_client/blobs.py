@@ -1,0 +1,208 @@
+"""Files to and from the blob store, over connections that may be lost."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import google_crc32c
+import grpc
+from sfumato.blobs.v1 import blobs_pb2, blobs_pb2_grpc
+
+from sfumato_client.calls import Backoff, Caller, new_request_id, pause_or_raise
+from sfumato_client.errors import (
+    DataLoss,
+    Failure,
+    Loss,
+    OutOfRange,
+    Refusal,
+    RetryAfter,
+    classify,
+    lost,
+    violated,
+)
+
+# The largest chunk that WriteChunk takes.
+CHUNK_SIZE_BYTES = 1 << 20
+# A download that brings nothing for this long is dropped and resumed.
+READ_TIMEOUT_SECONDS = 60.0
+
+
+class Hash(Protocol):
+    """What hashlib makes."""
+
+    def update(self, data: bytes, /) -> None: ...
+    def hexdigest(self) -> str: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Blobs:
+    """Uploads and downloads through one service's BlobService; all services share one store."""
+
+    stub: blobs_pb2_grpc.BlobServiceStub
+    caller: Caller
+
+    async def upload(
+        self, path: Path, *, media_type: str = "", request_id: str | None = None
+    ) -> blobs_pb2.BlobRef:
+        """Stores a file and answers its digest. Bytes that are stored already are not sent.
+
+        Raises:
+            DataLoss: the file changed while it was read.
+            SfumatoError: as for WriteChunk, or TransportLost without progress for the budget.
+        """
+        digest, size_bytes = await asyncio.to_thread(file_digest, path)
+        request = blobs_pb2.CreateUploadRequest(
+            request_id=request_id or new_request_id(),
+            digest=digest,
+            size_bytes=size_bytes,
+            media_type=media_type,
+        )
+        created = await self.caller.repeatable(self.stub.CreateUpload, request)
+        upload = created.upload
+        if upload.complete:
+            return upload.blob
+        with await asyncio.to_thread(path.open, "rb") as file:
+            await self._send(file, upload.name, upload.committed_size_bytes, size_bytes)
+        completed = await self.caller.repeatable(
+            self.stub.CompleteUpload, blobs_pb2.CompleteUploadRequest(name=upload.name)
+        )
+        return completed.blob
+
+    async def _send(self, file: BinaryIO, name: str, offset: int, size_bytes: int) -> None:
+        """Sends chunks from `offset` on; where the server has another size, goes on from that."""
+        while offset < size_bytes:
+            data = await asyncio.to_thread(_read_at, file, offset)
+            if not data:
+                raise _mismatch("the file became shorter while it was sent")
+            request = blobs_pb2.WriteChunkRequest(
+                upload=name, offset=offset, data=data, crc32c=google_crc32c.value(data)
+            )
+            try:
+                response = await self.caller.repeatable(self.stub.WriteChunk, request)
+                committed = response.committed_size_bytes
+            except OutOfRange:
+                committed = await self._committed(name)
+                if committed == offset:
+                    raise
+            else:
+                if committed <= offset:
+                    raise violated(f"a chunk at {offset} was answered with {committed} committed")
+            offset = committed
+
+    async def _committed(self, name: str) -> int:
+        response = await self.caller.repeatable(
+            self.stub.GetUpload, blobs_pb2.GetUploadRequest(name=name)
+        )
+        return response.upload.committed_size_bytes
+
+    async def download(self, digest: str, destination: Path) -> None:
+        """Fetches a blob into a file, which appears only when it is whole and its digest right.
+
+        What an earlier, interrupted download left in `.<name>.<digest>.part` is not fetched again.
+
+        Raises:
+            DataLoss: what arrived does not match the digest.
+            SfumatoError: as for ReadBlob, or TransportLost without progress for the budget.
+        """
+        partial = destination.with_name(f".{destination.name}.{digest[-16:]}.part")
+        received = await asyncio.to_thread(_hash_existing, partial)
+        if f"sha256:{received.hexdigest()}" != digest:
+            try:
+                await self._append(digest, partial, received)
+            except OutOfRange:
+                # What is there is longer than the blob, so it is not a part of it.
+                await asyncio.to_thread(partial.unlink)
+                raise
+        if f"sha256:{received.hexdigest()}" != digest:
+            await asyncio.to_thread(partial.unlink)
+            raise _mismatch(f"what arrived of {digest} has another digest")
+        await asyncio.to_thread(os.replace, partial, destination)
+
+    async def _append(self, digest: str, partial: Path, received: Hash) -> None:
+        with await asyncio.to_thread(partial.open, "ab") as file:
+            async with aclosing(self.read(digest, offset=file.tell())) as chunks:
+                async for chunk in chunks:
+                    received.update(chunk)
+                    await asyncio.to_thread(file.write, chunk)
+
+    async def read(self, digest: str, *, offset: int = 0) -> AsyncGenerator[bytes, None]:
+        """Yields the blob's bytes from `offset` on, across lost connections.
+
+        The digest is the caller's to verify; `download` does.
+
+        Raises:
+            SfumatoError: as for ReadBlob, or TransportLost without progress for the budget.
+        """
+        timing = self.caller.timing
+        backoff = Backoff(self.caller.policy, timing)
+        size_bytes: int | None = None
+        while size_bytes is None or offset < size_bytes:
+            outcome: Refusal | Loss | RetryAfter = Loss(error=lost("the download ended too early"))
+            began = timing.monotonic()
+            stream = self.stub.ReadBlob(
+                blobs_pb2.ReadBlobRequest(digest=digest, offset=offset),
+                metadata=self.caller.metadata,
+            )
+            try:
+                async for message in _with_timeout(stream):
+                    if message.WhichOneof("message") == "blob":
+                        size_bytes = message.blob.size_bytes
+                    else:
+                        backoff.reset()
+                        offset += len(message.chunk)
+                        yield message.chunk
+                        began = timing.monotonic()
+            except grpc.aio.AioRpcError as error:
+                outcome = classify(error)
+            except TimeoutError:
+                outcome = Loss(error=lost(f"nothing arrived for {READ_TIMEOUT_SECONDS:g} s"))
+            finally:
+                stream.cancel()
+            if size_bytes is None or offset < size_bytes:
+                backoff.spend(timing.monotonic() - began)
+                await pause_or_raise(outcome, backoff, timing)
+
+
+async def _with_timeout(
+    stream: grpc.aio.UnaryStreamCall[blobs_pb2.ReadBlobRequest, blobs_pb2.ReadBlobResponse],
+) -> AsyncGenerator[blobs_pb2.ReadBlobResponse, None]:
+    messages = aiter(stream)
+    while True:
+        try:
+            async with asyncio.timeout(READ_TIMEOUT_SECONDS):
+                message = await anext(messages)
+        except StopAsyncIteration:
+            return
+        yield message
+
+
+def file_digest(path: Path) -> tuple[str, int]:
+    """`sha256:<hex>` and size in bytes of a file."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+        return f"sha256:{digest.hexdigest()}", file.tell()
+
+
+def _hash_existing(path: Path) -> Hash:
+    digest = hashlib.sha256()
+    if path.exists():
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK_SIZE_BYTES):
+                digest.update(chunk)
+    return digest
+
+
+def _read_at(file: BinaryIO, offset: int) -> bytes:
+    file.seek(offset)
+    return file.read(CHUNK_SIZE_BYTES)
+
+
+def _mismatch(message: str) -> DataLoss:
+    return DataLoss(Failure(message=message, code=grpc.StatusCode.DATA_LOSS))

@@ -1,0 +1,82 @@
+"""Exit codes of the command line, and how it prints what went wrong."""
+
+from __future__ import annotations
+
+import json
+from enum import IntEnum
+from typing import TextIO
+
+from sfumato.job.v1 import errors_pb2, job_pb2
+
+from sfumato_client.cli.text import printable
+from sfumato_client.errors import InvalidArgument, NotFound, SfumatoError, TransportLost
+
+
+class ExitCode(IntEnum):
+    """What the command line answers to the shell."""
+
+    OK = 0
+    # The job ended without a result: failed, cancelled or interrupted for good.
+    JOB_FAILED = 1
+    # The command or a field of the request is wrong.
+    INVALID = 2
+    NOT_FOUND = 3
+    # Any other refusal, and faults of the server.
+    REFUSED = 4
+    # No answer from the server.
+    UNREACHABLE = 5
+    # Ctrl-C: the job goes on.
+    DETACHED = 130
+
+
+def exit_code_of(error: SfumatoError) -> ExitCode:
+    """The code for an error of the client."""
+    if isinstance(error, TransportLost):
+        return ExitCode.UNREACHABLE
+    if isinstance(error, InvalidArgument):
+        return ExitCode.INVALID
+    if isinstance(error, NotFound):
+        return ExitCode.NOT_FOUND
+    return ExitCode.REFUSED
+
+
+def print_error(error: SfumatoError, file: TextIO, *, as_json: bool) -> None:
+    """Prints reason, message, fields and details; one JSON object with `as_json`."""
+    if as_json:
+        failure = {
+            "code": error.code.name,
+            "reason": error.reason,
+            "message": error.message,
+            "fieldViolations": [
+                {"field": refused.field, "description": refused.description}
+                for refused in error.field_violations
+            ],
+            "details": dict(error.details),
+            "errorId": error.error_id,
+        }
+        file.write(json.dumps({"error": failure}, ensure_ascii=False) + "\n")
+        return
+    title = "UNREACHABLE" if isinstance(error, TransportLost) else error.reason or error.code.name
+    lines = [f"{title}: {error.message}"]
+    lines += [f"  {refused.field}: {refused.description}" for refused in error.field_violations]
+    lines += [f"  {key}: {value}" for key, value in sorted(error.details.items())]
+    if error.retry_delay_seconds is not None:
+        lines.append(f"  try again in {error.retry_delay_seconds:g} s")
+    file.write("".join(printable(line) + "\n" for line in lines))
+
+
+def exit_code_of_job(status: job_pb2.JobStatus) -> ExitCode:
+    """The code for a job that has ended."""
+    if status.state == job_pb2.JOB_STATE_SUCCEEDED:
+        return ExitCode.OK
+    return ExitCode.JOB_FAILED
+
+
+def describe_job_error(error: errors_pb2.JobError) -> list[str]:
+    """Lines that say why a job failed."""
+    reason = errors_pb2.ErrorReason.Name(error.reason).removeprefix("ERROR_REASON_")
+    lines = [f"{reason}: {error.message}"]
+    lines += [f"  {key}: {value}" for key, value in sorted(error.details.items())]
+    if error.error_id:
+        lines.append(f"  error_id: {error.error_id}")
+    return lines

@@ -1,0 +1,69 @@
+"""Commands that need no server: `serve` is one, `tiny` and `config` prepare it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfumato_client.cli import main as entry
+from sfumato_client.cli.failures import ExitCode
+from sfumato_client.cli.session import session_of
+
+config = typer.Typer(no_args_is_help=True, help="The configuration of the services.")
+
+
+def serve(context: typer.Context) -> None:
+    """Run the services in this process. `sfumato serve --help` says how."""
+    raise typer.Exit(entry.serve(context.args))
+
+
+def tiny(
+    family: Annotated[str, typer.Argument(help="Name of a family, e.g. flux.1.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it.")],
+    seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
+) -> None:
+    """Write a tiny base model with random weights, to try things on a small machine."""
+    # In a process of its own, because it needs torch and this command line must not.
+    command = [sys.executable, "-m", "sfumato_diffusion.tiny", family, str(folder)]
+    finished = subprocess.run([*command, "--seed", str(seed)], check=False)
+    raise typer.Exit(finished.returncode)
+
+
+@config.command()
+def show(
+    context: typer.Context,
+    config_file: Annotated[
+        Path | None,
+        typer.Option("--config", help="TOML file; default sfumato.toml if it is there."),
+    ] = None,
+) -> None:
+    """Print every setting in force and where it came from."""
+    from sfumato_chassis.config import CHASSIS_SECTIONS, ConfigError, load_config
+
+    session = session_of(context)
+    try:
+        loaded = load_config(CHASSIS_SECTIONS, file=config_file, environment=os.environ)
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        raise typer.Exit(ExitCode.INVALID) from error
+    if session.as_json:
+        for setting in loaded.settings:
+            session.print_json(
+                {
+                    "section": setting.section,
+                    "field": setting.field,
+                    "value": str(setting.value),
+                    "origin": setting.origin,
+                }
+            )
+        return
+    rows = [
+        (f"{setting.section}.{setting.field}", str(setting.value), setting.origin)
+        for setting in loaded.settings
+    ]
+    session.print_table(("setting", "value", "from"), rows)

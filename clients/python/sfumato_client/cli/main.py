@@ -1,0 +1,35 @@
+"""Entry point of the command `sfumato`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and answers its exit code (see cli/failures.py).
+
+    `serve` starts without typer and rich: a service must be ready fast and need not have them.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["serve"]:
+        return serve(arguments[1:])
+    try:
+        from sfumato_client.cli.app import run
+    except ModuleNotFoundError as error:
+        if error.name not in {"typer", "rich"}:
+            raise
+        sys.stderr.write("the command line needs more packages: pip install 'sfumato[client]'\n")
+        return 2
+    return run(arguments)
+
+
+def serve(arguments: Sequence[str]) -> int:
+    """Runs the services in this process until they are told to stop."""
+    from sfumato_chassis.serve import main as serve_main
+
+    return serve_main(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""What the commands of one invocation share."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import typer
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from rich.console import Console
+from rich.table import Table
+
+from sfumato_client.channel import Connection
+from sfumato_client.cli.failures import ExitCode, exit_code_of, print_error
+from sfumato_client.cli.text import printable
+from sfumato_client.client import Client
+from sfumato_client.errors import SfumatoError
+from sfumato_client.trace import Trace, TracedCall
+
+
+@dataclass(kw_only=True, slots=True)
+class Session:
+    """Options that stand before the command, and the way to the screen."""
+
+    connection: Connection
+    as_json: bool
+    trace: bool
+    # The words after `sfumato`, to say how a command is repeated.
+    arguments: Sequence[str]
+    # Nothing that is printed is markup: names and captions come from the server.
+    console: Console = field(
+        default_factory=lambda: Console(markup=False, highlight=False, soft_wrap=True)
+    )
+    # Command that attaches to the job again, once there is one.
+    reattach: str | None = None
+
+    def run(self, work: Callable[[Client], Awaitable[ExitCode | None]]) -> None:
+        """Runs a command's work with a client, and leaves with its exit code."""
+        try:
+            code = asyncio.run(self._with_client(work))
+        except SfumatoError as error:
+            print_error(error, sys.stderr, as_json=self.as_json)
+            raise typer.Exit(exit_code_of(error)) from error
+        except KeyboardInterrupt:
+            if self.reattach is None:
+                sys.stderr.write("interrupted\n")
+            else:
+                sys.stderr.write(f"detached; the job goes on. Attach again: {self.reattach}\n")
+            raise typer.Exit(ExitCode.DETACHED) from None
+        raise typer.Exit(code or ExitCode.OK)
+
+    async def _with_client(
+        self, work: Callable[[Client], Awaitable[ExitCode | None]]
+    ) -> ExitCode | None:
+        interceptors = Trace(record=_print_call) if self.trace else None
+        async with Client(self.connection, interceptors=interceptors) as client:
+            return await work(client)
+
+    def repeated_with(self, request_id: str) -> str:
+        """This very command with a request id, which attaches to the same job."""
+        words = ["sfumato", *self.arguments]
+        if "--request-id" not in self.arguments:
+            words += ["--request-id", request_id]
+        return shlex.join(words)
+
+    def print(self, text: str) -> None:
+        """A line for people."""
+        self.console.print(printable(text))
+
+    def print_message(self, message: Message) -> None:
+        """A message as JSON: indented for people, in one line for programs."""
+        if self.as_json:
+            self.print_json(MessageToDict(message))
+        else:
+            self.console.print(json.dumps(MessageToDict(message), ensure_ascii=False, indent=2))
+
+    def print_json(self, value: Any) -> None:
+        """One JSON object in one line."""
+        sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+        sys.stdout.flush()
+
+    def print_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Rows for people."""
+        table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+        for row in rows:
+            table.add_row(*map(printable, row))
+        self.console.print(table)
+
+
+def session_of(context: typer.Context) -> Session:
+    """The session that the options before the command made."""
+    session = context.obj
+    assert isinstance(session, Session)
+    return session
+
+
+def _print_call(call: TracedCall) -> None:
+    sys.stderr.write(call.grpcurl() + "\n")

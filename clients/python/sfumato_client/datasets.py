@@ -1,0 +1,209 @@
+"""Imports, datasets and their samples."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable
+from dataclasses import dataclass
+
+import grpc
+from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc
+
+from sfumato_client.blobs import Blobs
+from sfumato_client.calls import Caller, RetryPolicy, with_request_id
+from sfumato_client.errors import violated
+from sfumato_client.jobs import duration, pages, wait
+from sfumato_client.watch import Cursor, Reconnecting, Watch, WatchItem
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Datasets:
+    """Imports, datasets and their samples.
+
+    Every method answers proto messages and raises SfumatoError.
+    """
+
+    stub: datasets_pb2_grpc.DatasetsServiceStub
+    watch_stub: datasets_pb2_grpc.DatasetsServiceStub
+    caller: Caller
+    watch_policy: RetryPolicy
+    # BlobService of this service.
+    blobs: Blobs
+
+    async def create_import(
+        self, request: datasets_pb2.CreateImportRequest
+    ) -> datasets_pb2.CreateImportResponse:
+        """Asks for an import and answers the queued job. Without a request id it makes one."""
+        return await self.caller.repeatable(self.stub.CreateImport, with_request_id(request))
+
+    async def get_import(self, name: str) -> datasets_pb2.Import:
+        """The job as it stands."""
+        response = await self.caller.repeatable(
+            self.stub.GetImport, datasets_pb2.GetImportRequest(name=name)
+        )
+        return _import_of(response)
+
+    def list_imports(self, *, page_size: int = 0) -> AsyncGenerator[datasets_pb2.Import, None]:
+        """Newest first, over all pages."""
+
+        async def fetch(page_token: str) -> tuple[Iterable[datasets_pb2.Import], str]:
+            response = await self.caller.repeatable(
+                self.stub.ListImports,
+                datasets_pb2.ListImportsRequest(page_size=page_size, page_token=page_token),
+            )
+            return response.imports, response.next_page_token
+
+        return pages(fetch)
+
+    async def wait_import(
+        self, name: str, *, timeout_seconds: float | None = None
+    ) -> datasets_pb2.Import:
+        """Waits until the job has ended, or for the time given; "not done" is no error."""
+
+        async def wait_once(seconds: float) -> datasets_pb2.Import:
+            response = await self.caller.repeatable(
+                self.stub.WaitImport,
+                datasets_pb2.WaitImportRequest(name=name, timeout=duration(seconds)),
+                additional_timeout_seconds=seconds,
+            )
+            return _import_of(response)
+
+        return await wait(wait_once, timeout_seconds=timeout_seconds, timing=self.caller.timing)
+
+    def watch_import(
+        self,
+        name: str,
+        *,
+        cursor: Cursor | None = None,
+        on_reconnecting: Callable[[Reconnecting], None] | None = None,
+    ) -> AsyncGenerator[WatchItem[datasets_pb2.Import, datasets_pb2.ImportEvent], None]:
+        """Follows the job: each event once, in order, across lost connections (`Watch.items`)."""
+
+        def open_stream(
+            at: Cursor,
+        ) -> grpc.aio.UnaryStreamCall[
+            datasets_pb2.WatchImportRequest, datasets_pb2.WatchImportResponse
+        ]:
+            return self.watch_stub.WatchImport(
+                datasets_pb2.WatchImportRequest(
+                    name=name, after_sequence=at.sequence, log_id=at.log_id, replay=at.replay
+                ),
+                metadata=self.caller.metadata,
+            )
+
+        watch: Watch[datasets_pb2.Import, datasets_pb2.ImportEvent] = Watch(
+            open_stream=open_stream,
+            cursor=cursor or Cursor(),
+            policy=self.watch_policy,
+            timing=self.caller.timing,
+            on_reconnecting=on_reconnecting,
+        )
+        return watch.items()
+
+    async def cancel_import(self, name: str) -> datasets_pb2.Import:
+        """Ends an import; nothing of it is kept."""
+        response = await self.caller.repeatable(
+            self.stub.CancelImport, datasets_pb2.CancelImportRequest(name=name)
+        )
+        return _import_of(response)
+
+    async def delete_import(self, name: str) -> None:
+        """Removes a job that has ended, with its log. After a loss it is not repeated."""
+        await self.caller.once(self.stub.DeleteImport, datasets_pb2.DeleteImportRequest(name=name))
+
+    async def get_dataset(self, name: str) -> datasets_pb2.GetDatasetResponse:
+        """The dataset and its versions, newest first."""
+        return await self.caller.repeatable(
+            self.stub.GetDataset, datasets_pb2.GetDatasetRequest(name=name)
+        )
+
+    def list_datasets(self, *, page_size: int = 0) -> AsyncGenerator[datasets_pb2.Dataset, None]:
+        """By name, over all pages."""
+
+        async def fetch(page_token: str) -> tuple[Iterable[datasets_pb2.Dataset], str]:
+            response = await self.caller.repeatable(
+                self.stub.ListDatasets,
+                datasets_pb2.ListDatasetsRequest(page_size=page_size, page_token=page_token),
+            )
+            return response.datasets, response.next_page_token
+
+        return pages(fetch)
+
+    def list_samples(
+        self, dataset: str, *, version: int | None = None, page_size: int = 0
+    ) -> AsyncGenerator[datasets_pb2.Sample, None]:
+        """Samples of one version (default: the latest) by file name, over all pages."""
+
+        async def fetch(page_token: str) -> tuple[Iterable[datasets_pb2.Sample], str]:
+            response = await self.caller.repeatable(
+                self.stub.ListSamples,
+                datasets_pb2.ListSamplesRequest(
+                    version=datasets_pb2.VersionRef(dataset=dataset, number=version),
+                    page_size=page_size,
+                    page_token=page_token,
+                ),
+            )
+            return response.samples, response.next_page_token
+
+        return pages(fetch)
+
+    async def pin_version(
+        self, dataset: str, *, holder: str, version: int | None = None, lease_seconds: float
+    ) -> datasets_pb2.PinVersionResponse:
+        """Keeps a version from being deleted while the lease lasts; pinning again renews it."""
+        return await self.caller.repeatable(
+            self.stub.PinVersion,
+            datasets_pb2.PinVersionRequest(
+                version=datasets_pb2.VersionRef(dataset=dataset, number=version),
+                holder=holder,
+                lease=duration(lease_seconds),
+            ),
+        )
+
+    async def unpin_version(self, dataset: str, *, holder: str, version: int) -> None:
+        """Ends a pin; one that is not there is no error."""
+        await self.caller.repeatable(
+            self.stub.UnpinVersion,
+            datasets_pb2.UnpinVersionRequest(
+                version=datasets_pb2.VersionRef(dataset=dataset, number=version), holder=holder
+            ),
+        )
+
+    async def read_manifest(
+        self, dataset: str, *, version: int | None = None
+    ) -> tuple[datasets_pb2.DatasetVersion, list[datasets_pb2.Sample]]:
+        """One version with all its samples by file name, in one stream.
+
+        Raises:
+            ContractViolated: the stream ended well but without all samples of the version.
+            SfumatoError: a refusal, or TransportLost.
+        """
+        request = datasets_pb2.StreamSamplesRequest(
+            version=datasets_pb2.VersionRef(dataset=dataset, number=version)
+        )
+        return await self.caller.repeat(lambda: self._read_manifest_once(request))
+
+    async def _read_manifest_once(
+        self, request: datasets_pb2.StreamSamplesRequest
+    ) -> tuple[datasets_pb2.DatasetVersion, list[datasets_pb2.Sample]]:
+        stream = self.stub.StreamSamples(request, metadata=self.caller.metadata)
+        found = datasets_pb2.DatasetVersion()
+        samples: list[datasets_pb2.Sample] = []
+        async for message in stream:
+            if message.WhichOneof("message") == "version":
+                found = message.version
+            else:
+                samples.append(message.sample)
+        if not found.number or len(samples) != found.num_samples:
+            raise violated(f"{len(samples)} of {found.num_samples} samples arrived")
+        return found, samples
+
+
+def _import_of(
+    response: datasets_pb2.GetImportResponse
+    | datasets_pb2.WaitImportResponse
+    | datasets_pb2.CancelImportResponse,
+) -> datasets_pb2.Import:
+    """The field `import`, whose name is a keyword here."""
+    imported = response.import_job
+    assert isinstance(imported, datasets_pb2.Import)
+    return imported

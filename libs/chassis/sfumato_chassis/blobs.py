@@ -1,0 +1,234 @@
+"""Content-addressed bytes on obstore, with references that keep them.
+
+A blob appears whole or not at all: it is written under a staging name, flushed, then renamed. The
+folder is flushed too, so that an acknowledged blob survives a power cut.
+"""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import obstore
+from obstore.store import LocalStore
+from sqlalchemy import Connection, delete, insert, select, update
+
+from sfumato_chassis.clock import Clock
+from sfumato_chassis.database import Database
+from sfumato_chassis.errors import DataLoss, NotFound, Reason
+from sfumato_chassis.failpoints import Failpoint
+from sfumato_chassis.identifiers import NewName
+from sfumato_chassis.tables import blob_references, blobs
+
+CHUNK_BYTES = 1024 * 1024
+UNREFERENCED_RETENTION = timedelta(hours=24)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Blob:
+    """Bytes by what they are; ``digest`` is ``sha256:`` and 64 hexadecimal digits."""
+
+    digest: str
+    size_bytes: int
+    media_type: str
+
+
+def digest_of(data: bytes) -> str:
+    """The digest of bytes in memory."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def digest_of_file(path: Path) -> str:
+    """The digest of a file, read in chunks."""
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def key_of(digest: str) -> str:
+    """Where a blob lies in the store."""
+    hexadecimal = digest.removeprefix("sha256:")
+    return f"sha256/{hexadecimal[:2]}/{hexadecimal}"
+
+
+class BlobFolder:
+    """The bytes alone, without the table: what a worker process needs to read and to add blobs."""
+
+    def __init__(self, root: Path, *, new_name: NewName, failpoint: Failpoint) -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        self.root = root
+        self._store = LocalStore(root)
+        self._new_name = new_name
+        self._failpoint = failpoint
+
+    def path(self, digest: str) -> Path:
+        """The file that holds a blob."""
+        return self.root / key_of(digest)
+
+    def put(self, data: bytes | Path) -> str:
+        """Stores bytes or a file's content durably, unless they are there; answers the digest."""
+        digest = digest_of(data) if isinstance(data, bytes) else digest_of_file(data)
+        if self.path(digest).is_file():
+            return digest
+        staged = f"staging/{self._new_name('blob')}"
+        obstore.put(self._store, staged, data)
+        self._failpoint("blob.staged")
+        flush(self.root / staged)
+        self._failpoint("blob.flushed")
+        obstore.rename(self._store, staged, key_of(digest))
+        self._failpoint("blob.renamed")
+        flush(self.path(digest).parent)
+        flush(self.path(digest).parent.parent)
+        return digest
+
+    def remove(self, digest: str) -> None:
+        """Removes a blob's bytes; missing ones are no error."""
+        self.path(digest).unlink(missing_ok=True)
+
+
+class BlobStore:
+    """Blobs with their sizes, types and references."""
+
+    def __init__(self, database: Database, folder: BlobFolder, *, clock: Clock) -> None:
+        self._database = database
+        self.folder = folder
+        self._clock = clock
+
+    async def put(self, data: bytes | Path, *, media_type: str) -> Blob:
+        """Stores bytes or a file's content. Without a reference they last 24 h."""
+        digest = await asyncio.to_thread(self.folder.put, data)
+        size = len(data) if isinstance(data, bytes) else data.stat().st_size
+        blob = Blob(digest=digest, size_bytes=size, media_type=media_type)
+        await self._database.write(lambda connection: self.record(connection, blob))
+        return blob
+
+    def record(self, connection: Connection, blob: Blob) -> None:
+        """Enters a blob whose bytes are stored, inside a transaction."""
+        now = self._clock.now()
+        known = connection.execute(
+            update(blobs).where(blobs.c.digest == blob.digest).values(touch_time=now)
+        )
+        if known.rowcount == 0:
+            connection.execute(
+                insert(blobs).values(
+                    digest=blob.digest,
+                    size_bytes=blob.size_bytes,
+                    media_type=blob.media_type,
+                    touch_time=now,
+                )
+            )
+
+    async def get(self, digest: str) -> Blob:
+        """The blob with this digest.
+
+        Raises:
+            NotFound: It is not stored.
+        """
+        blob = await self._database.read(lambda connection: find_blob(connection, digest))
+        if blob is None:
+            raise NotFound.resource("blob", digest)
+        return blob
+
+    async def read(self, blob: Blob, offset: int, limit: int | None) -> AsyncIterator[bytes]:
+        """Yields the bytes from ``offset`` on in chunks of at most 1 MiB.
+
+        Raises:
+            DataLoss: The stored file is missing or of another size; or, for a read of the whole
+                blob, its content has another digest (found at the last chunk, which is withheld).
+        """
+        path = self.folder.path(blob.digest)
+        size = await asyncio.to_thread(file_size, path)
+        if size != blob.size_bytes:
+            raise corrupt(blob)
+        end = blob.size_bytes if limit is None else min(blob.size_bytes, offset + limit)
+        whole = hashlib.sha256() if offset == 0 and end == blob.size_bytes else None
+        while offset < end:
+            chunk = await asyncio.to_thread(
+                read_range, path, offset, min(CHUNK_BYTES, end - offset)
+            )
+            offset += len(chunk)
+            if whole is not None:
+                whole.update(chunk)
+                if offset == end and f"sha256:{whole.hexdigest()}" != blob.digest:
+                    raise corrupt(blob)
+            yield chunk
+
+    async def collect_unreferenced(self) -> int:
+        """Removes what has had no reference for 24 h; answers how many blobs."""
+
+        def work(connection: Connection) -> Sequence[str]:
+            digests = (
+                connection.execute(
+                    select(blobs.c.digest)
+                    .where(blobs.c.touch_time < self._clock.now() - UNREFERENCED_RETENTION)
+                    .where(blobs.c.digest.not_in(select(blob_references.c.digest)))
+                )
+                .scalars()
+                .all()
+            )
+            for digest in digests:
+                connection.execute(delete(blobs).where(blobs.c.digest == digest))
+                self.folder.remove(digest)
+            return digests
+
+        return len(await self._database.write(work))
+
+
+def find_blob(connection: Connection, digest: str) -> Blob | None:
+    """The blob with this digest, inside a transaction."""
+    row = connection.execute(select(blobs).where(blobs.c.digest == digest)).one_or_none()
+    if row is None:
+        return None
+    return Blob(digest=row.digest, size_bytes=row.size_bytes, media_type=row.media_type)
+
+
+def add_references(
+    connection: Connection, service: str, resource: str, digests: Sequence[str]
+) -> None:
+    """Keeps blobs for as long as ``resource`` of ``service`` is there."""
+    drop_references(connection, service, resource)
+    if digests:
+        connection.execute(
+            insert(blob_references),
+            [
+                {"service": service, "resource": resource, "digest": digest}
+                for digest in sorted(set(digests))
+            ],
+        )
+
+
+def drop_references(connection: Connection, service: str, resource: str) -> None:
+    """Ends what ``add_references`` began; the blobs then count from now."""
+    connection.execute(
+        delete(blob_references).where(
+            blob_references.c.service == service, blob_references.c.resource == resource
+        )
+    )
+
+
+def file_size(path: Path) -> int:
+    """Size of a file in bytes; -1 when it is missing."""
+    return path.stat().st_size if path.is_file() else -1
+
+
+def read_range(path: Path, offset: int, length: int) -> bytes:
+    """``length`` bytes of a file from ``offset`` on."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read(length)
+
+
+def corrupt(blob: Blob) -> DataLoss:
+    """The error of a blob whose bytes are not what its digest says."""
+    return DataLoss(Reason.BLOB_CORRUPT, f"the stored bytes of {blob.digest} are damaged")
+
+
+def flush(path: Path) -> None:
+    """Brings a file, or a folder's list of names, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,226 @@
+"""Configuration of a process: one TOML file, overridden by ``SFUMATO_<SECTION>_<FIELD>``.
+
+Each section is a frozen dataclass that stands beside what it configures. An unknown section or field is
+an error, in the file and in the environment. ``sfumato config show`` prints every value with its origin.
+"""
+
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+PREFIX = "SFUMATO_"
+DEFAULT_FILE = "sfumato.toml"
+
+Section = TypeVar("Section")
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the message names the setting and where it was set."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerConfig:
+    """[server]: how a process is reached.
+
+    Attributes:
+        host: Address to listen on. Anything but loopback is refused.
+        port: TCP port; 0 takes a free one.
+        heartbeat_seconds: Longest silence of a watch.
+        watch_max_age_seconds: A watch is asked to attach anew after this long.
+        unary_deadline_seconds: Longest time that an ordinary call may take.
+        drain_seconds: Longest time between SIGTERM and exit.
+        reflection: Whether grpcurl can ask for the methods.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 7433
+    heartbeat_seconds: float = 10.0
+    watch_max_age_seconds: float = 1800.0
+    unary_deadline_seconds: float = 60.0
+    drain_seconds: float = 25.0
+    reflection: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StorageConfig:
+    """[storage]: where everything lies.
+
+    Attributes:
+        data_dir: Folder of the database, the blobs, the runs and the logs of workers.
+        database_url: A SQLite URL; empty for ``<data_dir>/sfumato.sqlite3``.
+    """
+
+    data_dir: Path = Path("sfumato-data")
+    database_url: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogConfig:
+    """[log]: what is logged, to standard error.
+
+    Attributes:
+        level: ``debug``, ``info``, ``warning`` or ``error``.
+        json: One JSON object a line; otherwise lines for people.
+    """
+
+    level: str = "info"
+    json: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AddressesConfig:
+    """[addresses]: where the other services are. Empty: in this process."""
+
+    datasets: str = ""
+    trainer: str = ""
+    generator: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkersConfig:
+    """[workers]: the processes that hold torch.
+
+    Attributes:
+        lease_seconds: How long a worker goes on without an answer from its service.
+        threads: OpenMP threads of each; 0 leaves it to the library.
+    """
+
+    lease_seconds: float = 60.0
+    threads: int = 0
+
+
+CHASSIS_SECTIONS: Mapping[str, type] = {
+    "server": ServerConfig,
+    "storage": StorageConfig,
+    "log": LogConfig,
+    "addresses": AddressesConfig,
+    "workers": WorkersConfig,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """One value in force and where it came from."""
+
+    section: str
+    field: str
+    value: Any
+    origin: str
+
+
+class Config:
+    """All sections of a process."""
+
+    def __init__(self, sections: Mapping[type, Any], settings: list[Setting]) -> None:
+        self._sections = sections
+        self.settings = settings
+
+    def section(self, kind: type[Section]) -> Section:
+        """The section of this type."""
+        section: Section = self._sections[kind]
+        return section
+
+
+def load_config(
+    sections: Mapping[str, type],
+    *,
+    file: Path | None,
+    environment: Mapping[str, str],
+    overrides: Mapping[str, Any] = types.MappingProxyType({}),
+) -> Config:
+    """Reads the configuration.
+
+    Args:
+        sections: Name and dataclass of every section.
+        file: A TOML file; None takes ``sfumato.toml`` of the working folder if it is there.
+        environment: Usually ``os.environ``.
+        overrides: ``section.field`` to value, from the command line. They win over the environment,
+            which wins over the file, which wins over the defaults.
+
+    Raises:
+        ConfigError: An unknown section or field, or a value of the wrong type.
+    """
+    if file is None and Path(DEFAULT_FILE).is_file():
+        file = Path(DEFAULT_FILE)
+    tables = read_tables(file, sections) if file is not None else {}
+    check_environment(environment, sections)
+    loaded: dict[type, Any] = {}
+    settings: list[Setting] = []
+    for name, kind in sections.items():
+        values = {}
+        hints = typing.get_type_hints(kind)
+        for field in dataclasses.fields(kind):
+            variable = f"{PREFIX}{name}_{field.name}".upper()
+            value, origin = field.default, "default"
+            if field.name in tables.get(name, {}):
+                value, origin = tables[name][field.name], str(file)
+            if variable in environment:
+                value, origin = environment[variable], f"environment {variable}"
+            if f"{name}.{field.name}" in overrides:
+                value, origin = overrides[f"{name}.{field.name}"], "command line"
+            if origin != "default":
+                value = convert(value, hints[field.name], f"{name}.{field.name} ({origin})")
+            values[field.name] = value
+            settings.append(Setting(section=name, field=field.name, value=value, origin=origin))
+        loaded[kind] = kind(**values)
+    return Config(loaded, settings)
+
+
+def read_tables(file: Path, sections: Mapping[str, type]) -> Mapping[str, Mapping[str, Any]]:
+    """The tables of a TOML file; unknown ones are an error."""
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{file}: {error}") from error
+    for name, table in tables.items():
+        if name not in sections:
+            raise ConfigError(f"{file}: unknown section [{name}]; known: {', '.join(sections)}")
+        known = {field.name for field in dataclasses.fields(sections[name])}
+        if not isinstance(table, dict):
+            raise ConfigError(f"{file}: {name} must be a section")
+        for field in table:
+            if field not in known:
+                raise ConfigError(f"{file}: unknown setting {name}.{field}")
+    return tables
+
+
+def check_environment(environment: Mapping[str, str], sections: Mapping[str, type]) -> None:
+    """Refuses a variable that begins like a section's but names no field of it."""
+    for variable in environment:
+        for name, kind in sections.items():
+            start = f"{PREFIX}{name}_".upper()
+            known = {field.name for field in dataclasses.fields(kind)}
+            if variable.startswith(start) and variable.removeprefix(start).lower() not in known:
+                raise ConfigError(f"environment {variable}: no such setting in [{name}]")
+
+
+def convert(value: Any, hint: Any, where: str) -> Any:
+    """``value`` as the type ``hint``: from TOML, from text, or as it is."""
+    origin = typing.get_origin(hint)
+    if origin is tuple:
+        item = typing.get_args(hint)[0]
+        parts = [part for part in value.split(",") if part] if isinstance(value, str) else value
+        if not isinstance(parts, list | tuple):
+            raise ConfigError(f"{where}: must be a list")
+        return tuple(convert(part, item, where) for part in parts)
+    if hint is bool and isinstance(value, str) and value.lower() in {"true", "false"}:
+        return value.lower() == "true"
+    if hint is Path and isinstance(value, str | Path):
+        return Path(value)
+    if hint in {int, float} and isinstance(value, str):
+        try:
+            return hint(value)
+        except ValueError as error:
+            raise ConfigError(f"{where}: not a number: {value!r}") from error
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint is not bool and isinstance(value, bool):
+        raise ConfigError(f"{where}: must be {hint.__name__}, not bool")
+    if not isinstance(value, hint):
+        raise ConfigError(f"{where}: must be {hint.__name__}, not {type(value).__name__}")
+    return value

@@ -1,0 +1,90 @@
+"""Starts worker processes. The seam behind which one machine or many do the work."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from sfumato_chassis.process import ProcessIdentity, identify, is_alive, kill, wait_for_exit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerSpec:
+    """What a worker is started with.
+
+    Attributes:
+        worker_id: Made by the service.
+        module: Run as ``python -m module CONFIGURATION_FILE``.
+        configuration: Frozen; written as JSON to a file that only this user can read.
+        directory: Holds that file and the worker's log.
+    """
+
+    worker_id: str
+    module: str
+    configuration: Mapping[str, Any]
+    directory: Path
+
+
+class Executor(Protocol):
+    """Starts workers and knows whether they live."""
+
+    async def start(self, spec: WorkerSpec) -> ProcessIdentity:
+        """Starts a worker in a session of its own and returns at once."""
+        ...
+
+    def is_alive(self, worker: ProcessIdentity) -> bool:
+        """Whether a worker that this or an earlier executor started still runs."""
+        ...
+
+    async def wait(self, worker: ProcessIdentity) -> None:
+        """Returns when the worker is gone."""
+        ...
+
+    def kill(self, worker: ProcessIdentity) -> None:
+        """Ends a worker at once; one that is gone is no error."""
+        ...
+
+
+class LocalExecutor:
+    """Worker processes on this machine: started anew, never forked from the service's state."""
+
+    def __init__(self, *, threads: int) -> None:
+        self._threads = threads
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+
+    async def start(self, spec: WorkerSpec) -> ProcessIdentity:
+        spec.directory.mkdir(parents=True, exist_ok=True)
+        configuration = spec.directory / f"{spec.worker_id}.json"
+        descriptor = os.open(configuration, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(spec.configuration, file, allow_nan=False)
+        environment = dict(os.environ)
+        if self._threads:
+            environment["OMP_NUM_THREADS"] = str(self._threads)
+        with (spec.directory / f"{spec.worker_id}.log").open("ab") as log:
+            child = subprocess.Popen(  # noqa: ASYNC220 - returns once the program is started
+                [sys.executable, "-m", spec.module, str(configuration)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
+        self._children[child.pid] = child
+        return identify(child.pid)
+
+    def is_alive(self, worker: ProcessIdentity) -> bool:
+        return is_alive(worker)
+
+    async def wait(self, worker: ProcessIdentity) -> None:
+        await wait_for_exit(worker)
+        child = self._children.pop(worker.pid, None)
+        if child is not None:
+            child.wait()
+
+    def kill(self, worker: ProcessIdentity) -> None:
+        kill(worker)

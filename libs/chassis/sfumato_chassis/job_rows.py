@@ -1,0 +1,76 @@
+"""Rows of the tables of jobs and events, to and from records."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Row
+
+from sfumato_chassis.errors import JobFailure, Reason
+from sfumato_chassis.jobs import Event, InterruptionPolicy, Job, JobState
+
+
+def event_row(job: str, event: Event) -> dict[str, Any]:
+    """The row of an event. Raises ValueError for a number that is not finite."""
+    data = json.loads(json.dumps(dict(event.data), allow_nan=False))
+    return {
+        "job": job,
+        "sequence": event.sequence,
+        "time": event.time,
+        "kind": event.kind,
+        "data": data,
+    }
+
+
+def failure_after(failure: JobFailure | None, event: Event) -> JobFailure | None:
+    """The failure that a job's status tells once ``event`` has happened."""
+    match event.kind:
+        case "failed":
+            return JobFailure(**event.data)
+        case "interrupted":
+            return JobFailure(**event.data["failure"])
+        case "started":
+            return None
+        case _:
+            return failure
+
+
+def to_job(row: Row[Any]) -> Job:
+    """The record in a row of the table of jobs."""
+    values = dict(row._mapping)
+    del values["worker_local_number"]
+    failure = values.pop("failure")
+    return Job(
+        **{
+            **values,
+            "state": JobState(values["state"]),
+            "interruption_policy": InterruptionPolicy(values["interruption_policy"]),
+            "failure": JobFailure(**{**failure, "reason": Reason(failure["reason"])})
+            if failure
+            else None,
+        }
+    )
+
+
+def expired_job(kind: str, name: str, owner: str) -> Job:
+    """What is left of a job whose record was removed."""
+    epoch = datetime.fromtimestamp(0, UTC)
+    return Job(
+        name=name,
+        ordinal=0,
+        kind=kind,
+        owner=owner,
+        state=JobState.EXPIRED,
+        interruption_policy=InterruptionPolicy.MANUAL,
+        failure=None,
+        log_id="",
+        first_sequence=0,
+        last_sequence=0,
+        attempt=0,
+        fence=0,
+        queue_position=0,
+        create_time=epoch,
+        start_time=None,
+        end_time=None,
+        expire_time=None,
+    )

@@ -1,0 +1,439 @@
+"""The durable store of jobs and their event logs.
+
+An append is one transaction: it checks the fence and that the job has not ended, numbers the events
+without a gap, derives the state from them and lets the service update its own tables. Nobody sees an
+event before that transaction is committed.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from typing import TypeVar
+
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from sfumato_chassis.clock import Clock
+from sfumato_chassis.database import Database
+from sfumato_chassis.errors import (
+    FailedPrecondition,
+    NotFound,
+    Reason,
+)
+from sfumato_chassis.identifiers import NewName
+from sfumato_chassis.job_rows import event_row, expired_job, failure_after, to_job
+from sfumato_chassis.jobs import (
+    ACTIVE,
+    ENDED,
+    Event,
+    InterruptionPolicy,
+    Job,
+    JobKind,
+    JobState,
+    NewEvent,
+    state_after,
+)
+from sfumato_chassis.paging import Page, cut_page, decode_token
+from sfumato_chassis.requests import Request, expire_request, find_request, record_request
+from sfumato_chassis.tables import job_events, jobs, request_ids
+from sfumato_chassis.wakeups import Wakeups
+
+MAX_EVENTS_READ = 500
+
+Result = TypeVar("Result")
+
+
+class Fenced(Exception):
+    """The writer does not hold the job any more: another attempt does, or the job has ended."""
+
+
+def nothing_more(connection: Connection, job: Job) -> None:
+    """For an append that stands alone."""
+    del connection, job
+
+
+class JobStore:
+    """Jobs of one kind."""
+
+    def __init__(
+        self,
+        database: Database,
+        kind: JobKind,
+        *,
+        clock: Clock,
+        new_name: NewName,
+        wakeups: Wakeups,
+    ) -> None:
+        self._database = database
+        self._kind = kind
+        self._clock = clock
+        self._new_name = new_name
+        self.wakeups = wakeups
+
+    async def create(
+        self,
+        request: Request,
+        *,
+        policy: InterruptionPolicy,
+        add: Callable[[Connection, Job], None],
+    ) -> tuple[Job, bool]:
+        """Makes a queued job, or finds the one that this request made before.
+
+        Args:
+            request: Who asks for what, under which request id.
+            policy: What happens when its process dies.
+            add: Writes the service's own row, in the same transaction.
+
+        Returns:
+            The job, and whether it was there before.
+
+        Raises:
+            AlreadyExists: REQUEST_ID_REUSED.
+        """
+
+        def work(connection: Connection) -> tuple[Job, bool]:
+            known = find_request(connection, request)
+            if known is not None:
+                if known.expired:
+                    return expired_job(self._kind.name, known.resource, request.principal), True
+                return self._require(connection, known.resource), True
+            job = self._insert(connection, request.principal, policy)
+            record_request(connection, request, job.name, self._clock.now())
+            add(connection, job)
+            queued = NewEvent(kind="queued", data={"position": job.queue_position})
+            return self._append(connection, job, [queued]), False
+
+        job, deduplicated = await self._database.write(work)
+        self.wakeups.notify(job.name)
+        return job, deduplicated
+
+    async def get(self, name: str, owner: str) -> Job:
+        """The job ``name`` of ``owner``.
+
+        Raises:
+            NotFound: RESOURCE_NOT_FOUND, or JOB_EXPIRED for one whose record was removed.
+        """
+        return await self._database.read(lambda connection: self.find(connection, name, owner))
+
+    def find(self, connection: Connection, name: str, owner: str) -> Job:
+        """Like :meth:`get`, inside a transaction."""
+        row = connection.execute(
+            select(jobs).where(jobs.c.name == name, jobs.c.kind == self._kind.name)
+        ).one_or_none()
+        if row is not None and row.owner == owner:
+            return to_job(row)
+        expired = connection.execute(
+            select(request_ids.c.resource).where(
+                request_ids.c.resource == name,
+                request_ids.c.principal == owner,
+                request_ids.c.expired,
+            )
+        ).first()
+        if expired is not None:
+            raise NotFound(
+                Reason.JOB_EXPIRED,
+                f"the record of {name} was removed after its retention",
+                resource_type=self._kind.name,
+                resource_name=name,
+            )
+        raise NotFound.resource(self._kind.name, name)
+
+    def select_page(
+        self, connection: Connection, owner: str, *, size: int, token: str
+    ) -> Page[Job]:
+        """A page of ``owner``'s jobs, newest first, inside a transaction."""
+        query = {"list": self._kind.name, "owner": owner}
+        statement = (
+            select(jobs)
+            .where(jobs.c.kind == self._kind.name, jobs.c.owner == owner)
+            .order_by(jobs.c.ordinal.desc())
+            .limit(size + 1)
+        )
+        if token:
+            (before,) = decode_token(query, token, [int])
+            statement = statement.where(jobs.c.ordinal < before)
+        found = [to_job(row) for row in connection.execute(statement)]
+        return cut_page(found, size, query, lambda job: [job.ordinal])
+
+    async def in_states(self, *states: JobState) -> Sequence[Job]:
+        """All jobs in one of ``states``, oldest first."""
+
+        def work(connection: Connection) -> Sequence[Job]:
+            return [
+                to_job(row)
+                for row in connection.execute(
+                    select(jobs)
+                    .where(jobs.c.kind == self._kind.name, jobs.c.state.in_(states))
+                    .order_by(jobs.c.ordinal)
+                )
+            ]
+
+        return await self._database.read(work)
+
+    async def events(
+        self, name: str, after_sequence: int, *, kind: str | None = None
+    ) -> Sequence[Event]:
+        """Up to 500 events of the log that follow ``after_sequence``, of one kind if it is given."""
+        statement = (
+            select(job_events)
+            .where(job_events.c.job == name, job_events.c.sequence > after_sequence)
+            .order_by(job_events.c.sequence)
+            .limit(MAX_EVENTS_READ)
+        )
+        if kind is not None:
+            statement = statement.where(job_events.c.kind == kind)
+
+        def work(connection: Connection) -> Sequence[Event]:
+            return [
+                Event(sequence=row.sequence, time=row.time, kind=row.kind, data=row.data)
+                for row in connection.execute(statement)
+            ]
+
+        return await self._database.read(work)
+
+    async def claim(self, name: str, started: NewEvent) -> Job:
+        """Begins the next attempt: counts it, takes a new fence and appends ``started``.
+
+        Raises:
+            Fenced: The job is not queued any more.
+        """
+
+        def work(connection: Connection) -> Job:
+            job = self._require(connection, name)
+            if job.state is not JobState.QUEUED:
+                raise Fenced(name)
+            claimed = replace(job, attempt=job.attempt + 1, fence=job.fence + 1, queue_position=0)
+            connection.execute(
+                update(jobs)
+                .where(jobs.c.name == name)
+                .values(
+                    attempt=claimed.attempt,
+                    fence=claimed.fence,
+                    worker_local_number=0,
+                    queue_position=0,
+                )
+            )
+            event = NewEvent(kind="started", data={"attempt": claimed.attempt, **started.data})
+            return self._append(connection, claimed, [event])
+
+        return await self._write(name, work)
+
+    async def append(
+        self,
+        name: str,
+        events: Sequence[NewEvent],
+        *,
+        fence: int | None = None,
+        also: Callable[[Connection, Job], None] = nothing_more,
+    ) -> Job:
+        """Appends events that the service itself has to tell.
+
+        Args:
+            name: The job.
+            events: In order. The state follows from them.
+            fence: When given, the fence that the job must still have.
+            also: What the service writes in the same transaction, after the events.
+
+        Raises:
+            Fenced: Another attempt holds the job, or it has ended.
+        """
+
+        def work(connection: Connection) -> Job:
+            job = self._require(connection, name)
+            if job.ended or fence not in {None, job.fence}:
+                raise Fenced(name)
+            appended = self._append(connection, job, events)
+            also(connection, appended)
+            return appended
+
+        return await self._write(name, work)
+
+    async def append_from_worker(
+        self, name: str, fence: int, numbered: Sequence[tuple[int, NewEvent]]
+    ) -> tuple[Job, int]:
+        """Appends a worker's events once each, however often it sends them.
+
+        Args:
+            name: The job.
+            fence: The fence that the worker was started with.
+            numbered: Events with the worker's own numbers, ascending.
+
+        Returns:
+            The job, and the worker's number up to which everything is in the log.
+
+        Raises:
+            Fenced: Another attempt holds the job, or it has ended.
+        """
+
+        def work(connection: Connection) -> tuple[Job, int]:
+            row = connection.execute(select(jobs).where(jobs.c.name == name)).one_or_none()
+            if row is None or row.fence != fence:
+                raise Fenced(name)
+            job, known = to_job(row), row.worker_local_number
+            fresh = [(number, event) for number, event in numbered if number > known]
+            if not fresh:
+                return job, known
+            if job.ended:
+                raise Fenced(name)
+            known = fresh[-1][0]
+            connection.execute(
+                update(jobs).where(jobs.c.name == name).values(worker_local_number=known)
+            )
+            return self._append(connection, job, [event for _, event in fresh]), known
+
+        job, known = await self._database.write(work)
+        self.wakeups.notify(name)
+        return job, known
+
+    async def update_queue(self) -> Sequence[Job]:
+        """Numbers the queue anew, tells every job whose position changed, answers the queue in order."""
+
+        def work(connection: Connection) -> Sequence[Job]:
+            waiting = [
+                to_job(row)
+                for row in connection.execute(
+                    select(jobs)
+                    .where(jobs.c.kind == self._kind.name, jobs.c.state == JobState.QUEUED)
+                    .order_by(jobs.c.ordinal)
+                )
+            ]
+            moved = []
+            for position, job in enumerate(waiting, start=1):
+                if job.queue_position != position:
+                    connection.execute(
+                        update(jobs).where(jobs.c.name == job.name).values(queue_position=position)
+                    )
+                    event = NewEvent(kind="queued", data={"position": position})
+                    self._append(connection, replace(job, queue_position=position), [event])
+                    moved.append(job.name)
+            touched.extend(moved)
+            return waiting
+
+        touched: list[str] = []
+        waiting = await self._database.write(work)
+        for name in touched:
+            self.wakeups.notify(name)
+        return waiting
+
+    async def delete(
+        self, name: str, owner: str, *, remove: Callable[[Connection, Job], None]
+    ) -> None:
+        """Removes an ended job and its log; its request id goes on answering.
+
+        Raises:
+            NotFound: No such job.
+            FailedPrecondition: JOB_STATE_UNSUITABLE, it has not ended.
+        """
+
+        def work(connection: Connection) -> None:
+            job = self.find(connection, name, owner)
+            if not job.ended:
+                raise FailedPrecondition(
+                    Reason.JOB_STATE_UNSUITABLE,
+                    f"{name} is {job.state.value}; cancel it first",
+                    details={"state": job.state.value},
+                )
+            self._remove(connection, job, remove)
+
+        await self._write(name, work)
+
+    async def purge(self, *, remove: Callable[[Connection, Job], None]) -> int:
+        """Removes every job whose retention has passed; answers how many."""
+
+        def work(connection: Connection) -> int:
+            rows = connection.execute(
+                select(jobs).where(
+                    jobs.c.kind == self._kind.name, jobs.c.expire_time <= self._clock.now()
+                )
+            ).all()
+            for row in rows:
+                self._remove(connection, to_job(row), remove)
+            return len(rows)
+
+        return await self._database.write(work)
+
+    async def _write(self, name: str, work: Callable[[Connection], Result]) -> Result:
+        result = await self._database.write(work)
+        self.wakeups.notify(name)
+        return result
+
+    def _remove(
+        self, connection: Connection, job: Job, remove: Callable[[Connection, Job], None]
+    ) -> None:
+        remove(connection, job)
+        expire_request(connection, job.name)
+        connection.execute(delete(jobs).where(jobs.c.name == job.name))
+
+    def _require(self, connection: Connection, name: str) -> Job:
+        row = connection.execute(select(jobs).where(jobs.c.name == name)).one_or_none()
+        if row is None:
+            raise NotFound.resource(self._kind.name, name)
+        return to_job(row)
+
+    def _insert(self, connection: Connection, owner: str, policy: InterruptionPolicy) -> Job:
+        ordinal = connection.execute(
+            select(func.coalesce(func.max(jobs.c.ordinal), 0))
+        ).scalar_one()
+        ahead = connection.execute(
+            select(func.count())
+            .select_from(jobs)
+            .where(jobs.c.kind == self._kind.name, jobs.c.state == JobState.QUEUED)
+        ).scalar_one()
+        job = Job(
+            name=self._new_name(self._kind.prefix),
+            ordinal=ordinal + 1,
+            kind=self._kind.name,
+            owner=owner,
+            state=JobState.QUEUED,
+            interruption_policy=policy,
+            failure=None,
+            log_id=self._new_name("log"),
+            first_sequence=1,
+            last_sequence=0,
+            attempt=0,
+            fence=0,
+            queue_position=ahead + 1,
+            create_time=self._clock.now(),
+            start_time=None,
+            end_time=None,
+            expire_time=None,
+        )
+        connection.execute(insert(jobs).values(**asdict(job), worker_local_number=0))
+        return job
+
+    def _append(self, connection: Connection, job: Job, events: Sequence[NewEvent]) -> Job:
+        now = self._clock.now()
+        numbered = [
+            Event(sequence=sequence, time=now, kind=event.kind, data=event.data)
+            for sequence, event in enumerate(events, start=job.last_sequence + 1)
+        ]
+        state, failure = job.state, job.failure
+        for event in numbered:
+            if state in ENDED:
+                raise Fenced(f"{job.name}: {event.kind} after its end")
+            state, failure = state_after(state, event), failure_after(failure, event)
+        ended = state in ENDED
+        job = replace(
+            job,
+            state=state,
+            failure=failure,
+            last_sequence=numbered[-1].sequence,
+            start_time=job.start_time or (now if state in ACTIVE else None),
+            end_time=now if ended else None,
+            expire_time=now + self._kind.retention if ended and self._kind.retention else None,
+            queue_position=job.queue_position if state is JobState.QUEUED else 0,
+        )
+        connection.execute(
+            update(jobs)
+            .where(jobs.c.name == job.name)
+            .values(
+                state=job.state,
+                failure=asdict(failure) if failure else None,
+                last_sequence=job.last_sequence,
+                start_time=job.start_time,
+                end_time=job.end_time,
+                expire_time=job.expire_time,
+                queue_position=job.queue_position,
+            )
+        )
+        connection.execute(insert(job_events), [event_row(job.name, event) for event in numbered])
+        self._kind.project(connection, job, numbered)
+        return job

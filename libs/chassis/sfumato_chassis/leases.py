@@ -1,0 +1,124 @@
+"""Leases: rows that say who holds something, until when, under which fence.
+
+A holder that dies stops renewing and the lease frees itself. Taking one over raises the fence, so that
+what an old holder still writes can be told from what the new one writes. Devices are leased under
+``device:<host id>:<device>``, datasets under ``dataset:<name>``.
+"""
+
+import socket
+import uuid
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from sqlalchemy import Connection, Row, insert, select, update
+
+from sfumato_chassis.clock import Clock
+from sfumato_chassis.database import Database
+from sfumato_chassis.tables import leases
+
+DEFAULT_LEASE = timedelta(seconds=30)
+RENEWALS_PER_LEASE = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lease:
+    """Who holds what."""
+
+    key: str
+    holder: str
+    purpose: str
+    fence: int
+    expire_time: datetime
+    wanted_by: str | None
+
+
+class Held(Exception):
+    """Somebody else holds the lease."""
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__(f"{lease.key} is held by {lease.holder}")
+        self.lease = lease
+
+
+class LeaseStore:
+    """All leases of a deployment."""
+
+    def __init__(self, database: Database, *, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def acquire(
+        self, key: str, holder: str, purpose: str, *, duration: timedelta = DEFAULT_LEASE
+    ) -> Lease:
+        """Takes a free or lapsed lease, or renews one's own.
+
+        Raises:
+            Held: Somebody else holds it. It is then marked as wanted by ``holder``.
+        """
+
+        def work(connection: Connection) -> Lease | Held:
+            now = self._clock.now()
+            known = find_lease(connection, key)
+            if known is not None and known.holder != holder and known.expire_time > now:
+                connection.execute(
+                    update(leases).where(leases.c.key == key).values(wanted_by=holder)
+                )
+                return Held(known)
+            mine = known is not None and known.holder == holder and known.expire_time > now
+            lease = Lease(
+                key=key,
+                holder=holder,
+                purpose=purpose,
+                fence=(known.fence if known else 0) + (0 if mine else 1),
+                expire_time=now + duration,
+                wanted_by=known.wanted_by if known is not None and mine else None,
+            )
+            values = {name: getattr(lease, name) for name in Lease.__slots__}
+            if known is None:
+                connection.execute(insert(leases).values(values))
+            else:
+                connection.execute(update(leases).where(leases.c.key == key).values(values))
+            return lease
+
+        outcome = await self._database.write(work)
+        if isinstance(outcome, Held):
+            raise outcome
+        return outcome
+
+    async def release(self, key: str, holder: str) -> None:
+        """Gives a lease back; one that is not held by ``holder`` is left alone."""
+        now = self._clock.now()
+        await self._database.write(
+            lambda connection: connection.execute(
+                update(leases)
+                .where(leases.c.key == key, leases.c.holder == holder)
+                .values(expire_time=now, wanted_by=None)
+            )
+        )
+
+    async def get(self, key: str) -> Lease | None:
+        """The lease as it stands, or None when nobody holds it."""
+        lease = await self._database.read(lambda connection: find_lease(connection, key))
+        return lease if lease is not None and lease.expire_time > self._clock.now() else None
+
+
+def find_lease(connection: Connection, key: str) -> Lease | None:
+    """The row of ``key``, lapsed or not, inside a transaction."""
+    row: Row[tuple[object, ...]] | None = connection.execute(
+        select(leases).where(leases.c.key == key)
+    ).one_or_none()
+    return None if row is None else Lease(**row._mapping)
+
+
+def device_key(device: str) -> str:
+    """The lease key of a device of this machine."""
+    return f"device:{host_id()}:{device}"
+
+
+def host_id() -> str:
+    """Names this machine, the same in every process on it."""
+    machine_id = Path("/etc/machine-id")
+    if machine_id.is_file() and (text := machine_id.read_text().strip()):
+        return text
+    return uuid.uuid5(uuid.NAMESPACE_DNS, f"{socket.gethostname()}-{uuid.getnode()}").hex

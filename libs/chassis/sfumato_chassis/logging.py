@@ -1,0 +1,77 @@
+"""Structured logs. Each line carries the request id and job it belongs to."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO, cast
+
+# structlog.dev imports rich wherever rich is installed, which would double the start time of a
+# service. The service's renderers do not use it.
+_rich = sys.modules.get("rich")
+sys.modules["rich"] = None  # type: ignore[assignment]
+try:
+    import structlog
+finally:
+    if _rich is None:
+        del sys.modules["rich"]
+    else:
+        sys.modules["rich"] = _rich
+
+Logger = structlog.stdlib.BoundLogger
+SECRET_KEYS = frozenset({"token", "api_key", "authorization", "password", "secret"})
+
+
+def redact_secrets(
+    logger: object, method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """Replaces values whose key says that they are secret."""
+    del logger, method
+    for key in event.keys() & SECRET_KEYS:
+        event[key] = "[redacted]"
+    return event
+
+
+def configure_logging(*, level: str, json_lines: bool, stream: TextIO | None = None) -> None:
+    """Sets up the process's log, once, at its start.
+
+    Args:
+        level: ``debug``, ``info``, ``warning`` or ``error``.
+        json_lines: One JSON object a line; otherwise a line for people.
+        stream: Where to; standard error if not given.
+    """
+    renderer: structlog.typing.Processor
+    if json_lines:
+        renderer = structlog.processors.JSONRenderer(ensure_ascii=False)
+    else:
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=False, exception_formatter=structlog.dev.plain_traceback
+        )
+    processors: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        redact_secrets,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if json_lines:
+        processors.append(structlog.processors.format_exc_info)
+    structlog.configure(
+        processors=[*processors, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[level.upper()]
+        ),
+        logger_factory=structlog.WriteLoggerFactory(stream or sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def get_logger(name: str) -> Logger:
+    """The logger of a module."""
+    return cast(Logger, structlog.get_logger(module=name))
+
+
+@contextmanager
+def log_context(**values: Any) -> Iterator[None]:
+    """Adds ``values`` to every line logged within."""
+    with structlog.contextvars.bound_contextvars(**values):
+        yield

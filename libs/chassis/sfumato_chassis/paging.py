@@ -1,0 +1,74 @@
+"""Page tokens: opaque to callers, bound to the query that made them."""
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from sfumato_chassis.errors import InvalidArgument, Reason
+
+DEFAULT_PAGE_SIZE = 50
+MAX_PAGE_SIZE = 200
+
+Row = TypeVar("Row")
+Key = Sequence[int | str]
+"""Values of the columns that order the list, of the last row of a page."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page(Generic[Row]):
+    """Rows of one page; an empty token is the end."""
+
+    rows: Sequence[Row]
+    next_page_token: str
+
+
+def page_size(requested: int) -> int:
+    """The number of rows to answer: 50 unless asked, never more than 200."""
+    return min(requested or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
+
+
+def query_digest(query: Mapping[str, str]) -> str:
+    """Names a query: its method, owner and filters."""
+    text = json.dumps(dict(sorted(query.items())), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def encode_token(query: Mapping[str, str], key: Key) -> str:
+    """The token of the page that follows the row with ``key``."""
+    text = json.dumps([query_digest(query), *key], ensure_ascii=False)
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def decode_token(query: Mapping[str, str], token: str, types: Sequence[type]) -> list[int | str]:
+    """The key in ``token``. Raises PAGE_TOKEN_INVALID unless ``encode_token`` made it for this query
+    with values of these ``types``."""
+    try:
+        padded = token + "=" * (-len(token) % 4)
+        values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (binascii.Error, UnicodeError, ValueError) as error:
+        raise invalid_token("not a page token") from error
+    if not isinstance(values, list) or not values or values[0] != query_digest(query):
+        raise invalid_token("the page token belongs to another query")
+    key = values[1:]
+    if [type(value) for value in key] != list(types):
+        raise invalid_token("not a page token")
+    return key
+
+
+def invalid_token(message: str) -> InvalidArgument:
+    """The error of a bad token."""
+    return InvalidArgument(Reason.PAGE_TOKEN_INVALID, message)
+
+
+def cut_page(
+    rows: Sequence[Row], size: int, query: Mapping[str, str], key: Callable[[Row], Key]
+) -> Page[Row]:
+    """The page made of ``rows``, of which up to ``size`` + 1 were read."""
+    more = len(rows) > size
+    rows = rows[:size]
+    token = encode_token(query, key(rows[-1])) if more else ""
+    return Page(rows=rows, next_page_token=token)

@@ -1,0 +1,143 @@
+"""What the chassis gives a service, and what a service gives the chassis."""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import grpc
+
+from sfumato_chassis.blobs import BlobFolder, BlobStore
+from sfumato_chassis.clock import Clock
+from sfumato_chassis.config import (
+    AddressesConfig,
+    Config,
+    ServerConfig,
+    StorageConfig,
+    WorkersConfig,
+)
+from sfumato_chassis.database import Database
+from sfumato_chassis.executor import Executor, LocalExecutor
+from sfumato_chassis.failpoints import Failpoint
+from sfumato_chassis.identifiers import NewName
+from sfumato_chassis.job_store import JobStore
+from sfumato_chassis.jobs import JobKind
+from sfumato_chassis.leases import LeaseStore
+from sfumato_chassis.uploads import UploadStore
+from sfumato_chassis.wakeups import Wakeups
+from sfumato_chassis.watching import WatchLimits
+from sfumato_chassis.worker_channel import OnReport, WorkerChannel
+
+DATABASE_FILE = "sfumato.sqlite3"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform:
+    """The chassis's parts, shared by the services of one process.
+
+    Attributes:
+        draining: Set when the process has begun to stop.
+        own_address: Where this process listens; known once it does.
+    """
+
+    config: Config
+    clock: Clock
+    new_name: NewName
+    failpoint: Failpoint
+    database: Database
+    blobs: BlobStore
+    uploads: UploadStore
+    leases: LeaseStore
+    executor: Executor
+    draining: asyncio.Event = field(default_factory=asyncio.Event)
+    own_address: asyncio.Future[str] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+    @property
+    def data_dir(self) -> Path:
+        """The folder that holds everything."""
+        return self.config.section(StorageConfig).data_dir
+
+    @property
+    def watch_limits(self) -> WatchLimits:
+        """How watches behave in time."""
+        server = self.config.section(ServerConfig)
+        return WatchLimits(
+            heartbeat_seconds=server.heartbeat_seconds,
+            max_age_seconds=server.watch_max_age_seconds,
+        )
+
+    def job_store(self, kind: JobKind) -> JobStore:
+        """A store of one kind of job."""
+        return JobStore(
+            self.database, kind, clock=self.clock, new_name=self.new_name, wakeups=Wakeups()
+        )
+
+    def worker_channel(self, service: str, on_report: OnReport) -> WorkerChannel:
+        """A channel to the workers of ``service``."""
+        return WorkerChannel(
+            service,
+            self.database,
+            self.executor,
+            clock=self.clock,
+            new_name=self.new_name,
+            run_folder=self.data_dir / "run",
+            lease_seconds=self.config.section(WorkersConfig).lease_seconds,
+            on_report=on_report,
+        )
+
+    async def address_of(self, service: str) -> str:
+        """Where ``service`` is: as configured, else this process."""
+        configured: str = getattr(self.config.section(AddressesConfig), service)
+        return configured or await asyncio.shield(self.own_address)
+
+
+class Service(Protocol):
+    """One service in a process.
+
+    Its module ``app`` has ``SCHEMA`` (its tables) and ``build(platform) -> Service``; its module ``config``
+    has ``SECTION``, the dataclass of its section of the configuration.
+    """
+
+    proto_name: str
+    """Full name of its proto service, for health and reflection."""
+
+    def mount(self, server: grpc.aio.Server) -> None:
+        """Adds its servicers."""
+        ...
+
+    async def start(self) -> None:
+        """Takes up what an earlier life left. Called before the first request."""
+        ...
+
+    async def drain(self) -> None:
+        """Brings running work to rest; called when no new work is accepted any more."""
+        ...
+
+    async def stop(self) -> None:
+        """Closes what it opened; called when the last stream has ended."""
+        ...
+
+
+def open_platform(
+    config: Config, *, clock: Clock, new_name: NewName, failpoint: Failpoint
+) -> Platform:
+    """Opens the store of a deployment. Call within a running event loop."""
+    storage = config.section(StorageConfig)
+    data_dir = storage.data_dir
+    data_dir.mkdir(parents=True, exist_ok=True)
+    database = Database(storage.database_url or f"sqlite:///{data_dir.absolute() / DATABASE_FILE}")
+    folder = BlobFolder(data_dir / "blobs", new_name=new_name, failpoint=failpoint)
+    blobs = BlobStore(database, folder, clock=clock)
+    return Platform(
+        config=config,
+        clock=clock,
+        new_name=new_name,
+        failpoint=failpoint,
+        database=database,
+        blobs=blobs,
+        uploads=UploadStore(database, blobs, data_dir / "uploads", clock=clock, new_name=new_name),
+        leases=LeaseStore(database, clock=clock),
+        executor=LocalExecutor(threads=config.section(WorkersConfig).threads),
+    )

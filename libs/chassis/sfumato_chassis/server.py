@@ -1,0 +1,129 @@
+"""The gRPC server of a process: services, health, reflection, drain."""
+
+import asyncio
+import ipaddress
+from collections.abc import Sequence
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from sfumato.blobs.v1 import blobs_pb2, blobs_pb2_grpc
+from sfumato_chassis.blob_servicer import BlobServicer
+from sfumato_chassis.config import ConfigError, ServerConfig
+from sfumato_chassis.logging import get_logger
+from sfumato_chassis.metrics import Metrics
+from sfumato_chassis.pipeline import Pipeline
+from sfumato_chassis.platform import Platform, Service
+from sfumato_chassis.principals import Authenticator
+
+BLOB_SERVICE = blobs_pb2.DESCRIPTOR.services_by_name["BlobService"].full_name
+STOP_GRACE_SECONDS = 5.0
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+MAINTENANCE_SECONDS = 3600.0
+
+SERVER_OPTIONS: Sequence[tuple[str, int]] = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.keepalive_time_ms", 30_000),
+    # grpcio 1.85 heeds only the second of these; the first is what its documentation names.
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
+    ("grpc.max_connection_age_ms", 30 * 60 * 1000),
+    ("grpc.max_connection_age_grace_ms", 60_000),
+    ("grpc.so_reuseport", 0),
+)
+
+log = get_logger(__name__)
+
+
+class Server:
+    """One process's server."""
+
+    def __init__(
+        self, platform: Platform, services: Sequence[Service], *, metrics: Metrics
+    ) -> None:
+        self._platform = platform
+        self._services = services
+        self._config = platform.config.section(ServerConfig)
+        self._health = health.aio.HealthServicer()
+        self._maintenance: asyncio.Task[None] | None = None
+        self._server = grpc.aio.server(
+            interceptors=[
+                Pipeline(
+                    metrics=metrics,
+                    authenticator=Authenticator(),
+                    draining=platform.draining,
+                    unary_deadline_seconds=self._config.unary_deadline_seconds,
+                )
+            ],
+            options=SERVER_OPTIONS,
+        )
+
+    async def start(self) -> str:
+        """Starts everything; answers the address.
+
+        Raises:
+            ConfigError: The address is not loopback, or taken.
+        """
+        for service in self._services:
+            service.mount(self._server)
+        blobs_pb2_grpc.add_BlobServiceServicer_to_server(
+            BlobServicer(self._platform.blobs, self._platform.uploads), self._server
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = [*(service.proto_name for service in self._services), BLOB_SERVICE]
+        if self._config.reflection:
+            reflection.enable_server_reflection(
+                [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
+            )
+        address = self._bind()
+        self._platform.own_address.set_result(address)
+        for service in self._services:
+            await service.start()
+        await self._server.start()
+        for name in ["", *names]:
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self._maintenance = asyncio.create_task(self._maintain())
+        return address
+
+    async def stop(self) -> None:
+        """Drains and stops: no new work, running work to rest, watchers sent away, then the end."""
+        log.info("draining")
+        await self._health.enter_graceful_shutdown()
+        self._platform.draining.set()
+        if self._maintenance is not None:
+            self._maintenance.cancel()
+        await asyncio.gather(*(service.drain() for service in self._services))
+        await self._server.stop(STOP_GRACE_SECONDS)
+        for service in reversed(self._services):
+            await service.stop()
+        log.info("stopped")
+
+    def _bind(self) -> str:
+        host = self._config.host
+        if host != "localhost" and not is_loopback(host):
+            raise ConfigError(
+                f"server.host {host}: only loopback addresses, since callers are not authenticated"
+            )
+        wanted = f"{host}:{self._config.port}"
+        try:
+            port = self._server.add_insecure_port(wanted)
+        except RuntimeError as error:
+            raise ConfigError(f"cannot listen on {wanted}: {error}") from error
+        return f"{host}:{port}"
+
+    async def _maintain(self) -> None:
+        while True:
+            blobs = await self._platform.blobs.collect_unreferenced()
+            uploads = await self._platform.uploads.purge()
+            log.info("maintenance", blobs_removed=blobs, uploads_removed=uploads)
+            await self._platform.clock.sleep(MAINTENANCE_SECONDS)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` is a loopback address; names other than localhost are not looked up."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

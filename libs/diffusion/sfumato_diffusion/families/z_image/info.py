@@ -1,0 +1,48 @@
+"""Z-Image of Tongyi-MAI: single-stream transformer over Qwen3 embeddings."""
+
+from sfumato_diffusion.families.info import (
+    BaseModel,
+    ComponentSizes,
+    FamilyInfo,
+    Guidance,
+    TrainingDefaults,
+)
+
+TURBO = "Tongyi-MAI/Z-Image-Turbo"
+BASE = "Tongyi-MAI/Z-Image"
+_FP16_REASON = "its activations overflow; use bf16 or fp32"
+
+
+def _guidance(default: float) -> Guidance:
+    return Guidance(
+        keyword="guidance_scale",
+        default=default,
+        acts_above=0.0,
+        negative_prompt="with_guidance",
+    )
+
+
+INFO = FamilyInfo(
+    name="z-image",
+    aliases=("z_image", "zimage"),
+    pipeline_class="ZImagePipeline",
+    denoiser_class="ZImageTransformer2DModel",
+    denoiser_component="transformer",
+    text_encoder_components=("text_encoder",),
+    bases=(
+        BaseModel(repository=TURBO, steps=9, guidance=_guidance(0.0), deploys_on=(TURBO,)),
+        BaseModel(repository=BASE, steps=20, guidance=_guidance(4.0), deploys_on=(BASE, TURBO)),
+    ),
+    training_base=BASE,
+    sizes=ComponentSizes(denoiser_gigabytes=12.3, text_encoders_gigabytes=8.0, vae_gigabytes=0.2),
+    training=TrainingDefaults(
+        rank=16, learning_rate=1e-4, resolution=768, lr_scheduler="constant", warmup_steps=0
+    ),
+    workflows=("text_to_image", "image_to_image", "inpaint", "upscale"),
+    adapter_targets=("to_k", "to_q", "to_v", "to_out.0"),
+    modelspec_architecture="z-image",
+    size_divisor=16,
+    prompt_length=512,
+    latents="posterior_mode",
+    refused_precisions=(("fp16", _FP16_REASON),),
+)

@@ -1,0 +1,43 @@
+"""The datasets service, put together."""
+
+import grpc
+
+from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc
+from sfumato_chassis.platform import Platform
+from sfumato_chassis.schema import Schema
+from sfumato_datasets import storage
+from sfumato_datasets.config import DatasetsConfig
+from sfumato_datasets.engine import ImportEngine
+from sfumato_datasets.servicer import DatasetsServicer
+
+SCHEMA = Schema(
+    name="datasets", metadata=storage.metadata, package="sfumato_datasets", revision="0001"
+)
+
+
+class DatasetsService:
+    """Implements :class:`sfumato_chassis.platform.Service`."""
+
+    proto_name = datasets_pb2.DESCRIPTOR.services_by_name["DatasetsService"].full_name
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self._engine = ImportEngine(platform, platform.config.section(DatasetsConfig))
+
+    def mount(self, server: grpc.aio.Server) -> None:
+        servicer = DatasetsServicer(self._platform, self._engine)
+        datasets_pb2_grpc.add_DatasetsServiceServicer_to_server(servicer, server)
+
+    async def start(self) -> None:
+        await self._engine.start()
+
+    async def drain(self) -> None:
+        await self._engine.drain()
+
+    async def stop(self) -> None:
+        """Nothing is open after :meth:`drain`."""
+
+
+def build(platform: Platform) -> DatasetsService:
+    """The service on this platform."""
+    return DatasetsService(platform)

@@ -1,0 +1,26 @@
+"""[datasets]: the datasets service's section of the configuration."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatasetsConfig:
+    """[datasets].
+
+    Attributes:
+        import_roots: Folders on the server under which imports may read.
+        max_concurrent_imports: Imports at work at once; others wait.
+        max_queued_imports: More are refused with QUEUE_FULL.
+        import_retention_hours: How long an import's record is kept after its end.
+        image_memory_limit_bytes: Address space of the process that decodes images.
+    """
+
+    import_roots: tuple[Path, ...] = ()
+    max_concurrent_imports: int = 2
+    max_queued_imports: int = 100
+    import_retention_hours: float = 24.0
+    image_memory_limit_bytes: int = 3 << 30
+
+
+SECTION = DatasetsConfig

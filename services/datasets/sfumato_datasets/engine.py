@@ -1,0 +1,202 @@
+"""Queue and life of imports: each runs in a thread, from its turn to the event that ends it."""
+
+import asyncio
+import uuid
+from datetime import timedelta
+
+from sqlalchemy import Connection
+
+from sfumato_chassis.errors import JobFailure, Reason, ResourceExhausted, SfumatoError
+from sfumato_chassis.job_store import Fenced, JobStore
+from sfumato_chassis.jobs import (
+    ACTIVE,
+    InterruptionPolicy,
+    Job,
+    JobKind,
+    JobState,
+    NewEvent,
+    check_cancellable,
+    failed_event,
+    interrupted_event,
+    unexpected_failure,
+)
+from sfumato_chassis.logging import get_logger, log_context
+from sfumato_chassis.platform import Platform
+from sfumato_chassis.requests import Request
+from sfumato_datasets import storage
+from sfumato_datasets.config import DatasetsConfig
+from sfumato_datasets.imports import Importer, Report
+from sfumato_datasets.ingest import (
+    FilesRefusedError,
+    IngestCancelledError,
+    NothingImportedError,
+)
+from sfumato_datasets.storage import ImportRecord
+
+REPORT_SECONDS = 0.2
+
+log = get_logger(__name__)
+
+
+class ImportEngine:
+    """Queue and work of all imports."""
+
+    def __init__(self, platform: Platform, config: DatasetsConfig) -> None:
+        self._platform = platform
+        self._config = config
+        self.jobs: JobStore = platform.job_store(
+            JobKind(
+                name="import",
+                prefix="import",
+                project=storage.project_import,
+                retention=timedelta(hours=config.import_retention_hours),
+            )
+        )
+        self.importer = Importer(platform, config)
+        self._running: dict[str, tuple[asyncio.Task[None], Report]] = {}
+        self._wake = asyncio.Event()
+        self._scheduler: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Takes up what an earlier life left: its imports begin anew or end, by their policy."""
+        await self.jobs.purge(remove=storage.remove_import)
+        for job in await self.jobs.in_states(*ACTIVE):
+            await self.jobs.append(job.name, [self._end_of(job)])
+        self._scheduler = asyncio.create_task(self._schedule())
+
+    async def drain(self) -> None:
+        """Stops imports; they begin anew with the next start, or end, by their policy."""
+        if self._scheduler is not None:
+            self._scheduler.cancel()
+        running = list(self._running.values())
+        for _, report in running:
+            report.cancelled.set()
+        await asyncio.gather(*(task for task, _ in running), return_exceptions=True)
+
+    async def create(
+        self, request: Request, record: ImportRecord, policy: InterruptionPolicy
+    ) -> tuple[Job, bool]:
+        """Queues an import; ``record.job`` is filled in.
+
+        Raises:
+            Aborted: DATASET_BUSY, another import holds the dataset.
+            FailedPrecondition: DATASET_NOT_EMPTY.
+            NotFound: An upload that the import names, or its folder.
+            ResourceExhausted: QUEUE_FULL.
+        """
+        await asyncio.to_thread(self.importer.check_source, record)
+
+        def add(connection: Connection, job: Job) -> None:
+            self.importer.check(connection, record)
+            if job.queue_position > self._config.max_queued_imports:
+                raise ResourceExhausted(
+                    Reason.QUEUE_FULL,
+                    f"{self._config.max_queued_imports} imports wait already",
+                    retry_after_seconds=10.0,
+                )
+            fields = {name: getattr(record, name) for name in ImportRecord.__slots__}
+            storage.insert_import(connection, ImportRecord(**{**fields, "job": job.name}))
+
+        created = await self.jobs.create(request, policy=policy, add=add)
+        self._wake.set()
+        return created
+
+    async def validate(self, record: ImportRecord) -> None:
+        """Checks what ``create`` checks, and creates nothing."""
+        await asyncio.to_thread(self.importer.check_source, record)
+        await self._platform.database.read(
+            lambda connection: self.importer.check(connection, record)
+        )
+
+    async def cancel(self, name: str, owner: str) -> Job:
+        """Ends an import; nothing of it is kept.
+
+        Raises:
+            FailedPrecondition: It has ended in another way.
+        """
+        job = await self.jobs.get(name, owner)
+        check_cancellable(job)
+        if job.state in {JobState.CANCELLED, JobState.CANCELLING}:
+            return job
+        kind = "cancelled" if job.state is JobState.QUEUED else "cancel_requested"
+        job = await self.jobs.append(name, [NewEvent(kind=kind)], fence=job.fence)
+        if name in self._running:
+            self._running[name][1].cancelled.set()
+        return job
+
+    async def _schedule(self) -> None:
+        while True:
+            self._wake.clear()
+            for job in await self.jobs.update_queue():
+                if len(self._running) >= self._config.max_concurrent_imports:
+                    break
+                if job.name not in self._running:
+                    await self._begin(job)
+            await self._wake.wait()
+
+    async def _begin(self, job: Job) -> None:
+        try:
+            claimed = await self.jobs.claim(job.name, NewEvent(kind="started"))
+        except Fenced:
+            return
+        report = Report()
+        task = asyncio.create_task(self._run(claimed, report))
+        self._running[job.name] = task, report
+        task.add_done_callback(lambda _: self._end(job.name))
+
+    def _end(self, name: str) -> None:
+        del self._running[name]
+        self._wake.set()
+
+    async def _run(self, job: Job, report: Report) -> None:
+        with log_context(job=job.name):
+            telling = asyncio.create_task(self._tell(job, report))
+            try:
+                end = await self._work(job, report)
+                if end is not None:
+                    await self.jobs.append(job.name, [*report.take(), end], fence=job.fence)
+            except Fenced:
+                log.warning("the import was over already")
+            finally:
+                telling.cancel()
+                await asyncio.gather(telling, return_exceptions=True)
+
+    async def _work(self, job: Job, report: Report) -> NewEvent | None:
+        """Does the import; answers the event that ends it, or None when that is in the log already."""
+        try:
+            record, result = await self.importer.read(job, report)
+            await self.importer.publish(self.jobs, job, record, result, report)
+        except FilesRefusedError as error:
+            return failed_event(JobFailure(reason=Reason.FILES_REFUSED, message=str(error)))
+        except NothingImportedError as error:
+            return failed_event(JobFailure(reason=Reason.DATASET_EMPTY, message=str(error)))
+        except IngestCancelledError:
+            current = await self.jobs.get(job.name, job.owner)
+            return self._end_of(current)
+        except SfumatoError as error:
+            return failed_event(JobFailure.of(error))
+        except Fenced:
+            raise
+        except Exception:
+            error_id = uuid.uuid4().hex
+            log.exception("import failed unexpectedly", error_id=error_id)
+            return failed_event(unexpected_failure(error_id))
+        return None
+
+    def _end_of(self, job: Job) -> NewEvent:
+        """The event of an attempt that ended without having been finished."""
+        if job.state is JobState.CANCELLING:
+            return NewEvent(kind="cancelled")
+        failure = JobFailure(reason=Reason.WORKER_DIED, message="the service stopped")
+        return interrupted_event(job, failure)
+
+    async def _tell(self, job: Job, report: Report) -> None:
+        while True:
+            await self._platform.clock.sleep(REPORT_SECONDS)
+            events = report.take()
+            if events:
+                try:
+                    await self.jobs.append(job.name, events, fence=job.fence)
+                except Fenced:
+                    report.cancelled.set()
+                    return

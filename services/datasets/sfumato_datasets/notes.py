@@ -1,0 +1,35 @@
+"""What an import says of single files."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImportNote:
+    """`refused`: the file is not in the new version. `reason` is stable and upper snake case."""
+
+    file_name: str
+    refused: bool
+    reason: str
+    message: str
+
+
+def printable_name(file_name: str) -> str:
+    """The name with everything escaped that would not survive UTF-8 or a terminal."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in file_name
+    )
+
+
+def refusal(file_name: str, reason: str, message: str) -> ImportNote:
+    """A note that the file was left out."""
+    return ImportNote(
+        file_name=printable_name(file_name), refused=True, reason=reason, message=message
+    )
+
+
+def remark(file_name: str, reason: str, message: str) -> ImportNote:
+    """A note that keeps no file out."""
+    return ImportNote(
+        file_name=printable_name(file_name), refused=False, reason=reason, message=message
+    )

@@ -1,0 +1,269 @@
+"""``sfumato.datasets.v1.DatasetsService``: converts, delegates, converts."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc
+from sfumato_chassis.errors import InvalidArgument
+from sfumato_chassis.job_messages import (
+    cursor_of,
+    interruption_policy,
+    timestamp,
+    wait_seconds,
+    watch_responses,
+)
+from sfumato_chassis.jobs import Event, InterruptionPolicy, Job
+from sfumato_chassis.paging import cut_page, decode_token, page_size
+from sfumato_chassis.pipeline import current_principal
+from sfumato_chassis.platform import Platform
+from sfumato_chassis.request_messages import request_of
+from sfumato_chassis.watching import wait_until_ended, watch
+from sfumato_datasets import messages, storage
+from sfumato_datasets.engine import ImportEngine
+from sfumato_datasets.library import load_manifest, samples_after
+from sfumato_datasets.manifest import Manifest
+from sfumato_datasets.names import DatasetNameError, check_dataset_name
+
+DEFAULT_PIN = timedelta(hours=1)
+MAX_PIN = timedelta(hours=24)
+MIN_PIN = timedelta(seconds=1)
+
+
+class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
+    """Datasets and their imports."""
+
+    def __init__(self, platform: Platform, engine: ImportEngine) -> None:
+        self._platform = platform
+        self._engine = engine
+
+    async def CreateImport(
+        self, request: datasets_pb2.CreateImportRequest, context: Any
+    ) -> datasets_pb2.CreateImportResponse:
+        owner = current_principal().name
+        check_name("dataset", request.dataset)
+        record = messages.import_record(request, owner)
+        if request.validate_only:
+            await self._engine.validate(record)
+            return datasets_pb2.CreateImportResponse(
+                import_job=messages.import_message(None, record, None, [])
+            )
+        policy = interruption_policy(request.interruption_policy, InterruptionPolicy.AUTO)
+        job, deduplicated = await self._engine.create(request_of(request, owner), record, policy)
+        return datasets_pb2.CreateImportResponse(
+            import_job=await self._import(job), deduplicated=deduplicated
+        )
+
+    async def GetImport(
+        self, request: datasets_pb2.GetImportRequest, context: Any
+    ) -> datasets_pb2.GetImportResponse:
+        job = await self._engine.jobs.get(request.name, current_principal().name)
+        return datasets_pb2.GetImportResponse(import_job=await self._import(job))
+
+    async def ListImports(
+        self, request: datasets_pb2.ListImportsRequest, context: Any
+    ) -> datasets_pb2.ListImportsResponse:
+        page = await self._platform.database.read(
+            partial(
+                self._engine.jobs.select_page,
+                owner=current_principal().name,
+                size=page_size(request.page_size),
+                token=request.page_token,
+            )
+        )
+        return datasets_pb2.ListImportsResponse(
+            imports=[await self._import(job) for job in page.rows],
+            next_page_token=page.next_page_token,
+        )
+
+    async def WaitImport(
+        self, request: datasets_pb2.WaitImportRequest, context: Any
+    ) -> datasets_pb2.WaitImportResponse:
+        job = await wait_until_ended(
+            self._engine.jobs,
+            request.name,
+            current_principal().name,
+            timeout_seconds=wait_seconds(request),
+            draining=self._platform.draining,
+        )
+        return datasets_pb2.WaitImportResponse(import_job=await self._import(job))
+
+    async def WatchImport(
+        self, request: datasets_pb2.WatchImportRequest, context: Any
+    ) -> AsyncIterator[datasets_pb2.WatchImportResponse]:
+        owner = current_principal().name
+        limits = self._platform.watch_limits
+        following = watch(
+            self._engine.jobs,
+            request.name,
+            owner,
+            cursor_of(request),
+            clock=self._platform.clock,
+            limits=limits,
+            draining=self._platform.draining,
+        )
+        async for response in watch_responses(
+            following,
+            datasets_pb2.WatchImportResponse,
+            resource=self._import,
+            event=partial(self._event, request.name),
+            heartbeat_seconds=limits.heartbeat_seconds,
+        ):
+            yield response
+
+    async def CancelImport(
+        self, request: datasets_pb2.CancelImportRequest, context: Any
+    ) -> datasets_pb2.CancelImportResponse:
+        job = await self._engine.cancel(request.name, current_principal().name)
+        return datasets_pb2.CancelImportResponse(import_job=await self._import(job))
+
+    async def DeleteImport(
+        self, request: datasets_pb2.DeleteImportRequest, context: Any
+    ) -> datasets_pb2.DeleteImportResponse:
+        await self._engine.jobs.delete(
+            request.name, current_principal().name, remove=storage.remove_import
+        )
+        return datasets_pb2.DeleteImportResponse()
+
+    async def GetDataset(
+        self, request: datasets_pb2.GetDatasetRequest, context: Any
+    ) -> datasets_pb2.GetDatasetResponse:
+        owner = current_principal().name
+        dataset, versions = await self._platform.database.read(
+            lambda connection: (
+                storage.get_dataset(connection, owner, request.name),
+                storage.all_versions(connection, owner, request.name),
+            )
+        )
+        return datasets_pb2.GetDatasetResponse(
+            dataset=messages.dataset_message(dataset),
+            versions=[messages.version_message(version) for version in versions],
+        )
+
+    async def ListDatasets(
+        self, request: datasets_pb2.ListDatasetsRequest, context: Any
+    ) -> datasets_pb2.ListDatasetsResponse:
+        page = await self._platform.database.read(
+            partial(
+                storage.select_datasets,
+                owner=current_principal().name,
+                size=page_size(request.page_size),
+                token=request.page_token,
+            )
+        )
+        return datasets_pb2.ListDatasetsResponse(
+            datasets=[messages.dataset_message(dataset) for dataset in page.rows],
+            next_page_token=page.next_page_token,
+        )
+
+    async def ListSamples(
+        self, request: datasets_pb2.ListSamplesRequest, context: Any
+    ) -> datasets_pb2.ListSamplesResponse:
+        version, manifest = await self._read_version(request.version)
+        query = {"list": "sample", "version": version.digest}
+        after = ""
+        if request.page_token:
+            after = str(decode_token(query, request.page_token, [str])[0])
+        size = page_size(request.page_size)
+        rows = samples_after(manifest, after, size + 1)
+        page = cut_page(rows, size, query, lambda sample: [sample.file_name])
+        return datasets_pb2.ListSamplesResponse(
+            version=messages.version_message(version),
+            samples=[messages.sample_message(sample) for sample in page.rows],
+            next_page_token=page.next_page_token,
+        )
+
+    async def StreamSamples(
+        self, request: datasets_pb2.StreamSamplesRequest, context: Any
+    ) -> AsyncIterator[datasets_pb2.StreamSamplesResponse]:
+        version, manifest = await self._read_version(request.version)
+        yield datasets_pb2.StreamSamplesResponse(version=messages.version_message(version))
+        for sample in manifest.samples:
+            yield datasets_pb2.StreamSamplesResponse(sample=messages.sample_message(sample))
+
+    async def PinVersion(
+        self, request: datasets_pb2.PinVersionRequest, context: Any
+    ) -> datasets_pb2.PinVersionResponse:
+        lease = request.lease.ToTimedelta() if request.HasField("lease") else DEFAULT_PIN
+        if not MIN_PIN <= lease <= MAX_PIN:
+            raise InvalidArgument.field("lease", "must be 1 s to 24 h")
+        owner, now = current_principal().name, self._platform.clock.now()
+        version, expire_time = await self._platform.database.write(
+            lambda connection: storage.pin_version(
+                connection,
+                owner,
+                request.version.dataset,
+                version_number(request.version),
+                holder=request.holder,
+                now=now,
+                lease=lease,
+            )
+        )
+        return datasets_pb2.PinVersionResponse(
+            version=messages.version_message(version), expire_time=timestamp(expire_time)
+        )
+
+    async def UnpinVersion(
+        self, request: datasets_pb2.UnpinVersionRequest, context: Any
+    ) -> datasets_pb2.UnpinVersionResponse:
+        number = version_number(request.version)
+        if number is None:
+            raise InvalidArgument.field("version.number", "must be set")
+        owner = current_principal().name
+        await self._platform.database.write(
+            lambda connection: storage.unpin_version(
+                connection, owner, request.version.dataset, number, holder=request.holder
+            )
+        )
+        return datasets_pb2.UnpinVersionResponse()
+
+    async def _import(self, job: Job) -> datasets_pb2.Import:
+        record = await self._platform.database.read(
+            lambda connection: storage.get_import(connection, job.name)
+        )
+        notes = await self._engine.jobs.events(job.name, 0, kind="note")
+        return messages.import_message(job, record, await self._made_version(record), notes)
+
+    async def _made_version(self, record: storage.ImportRecord) -> storage.Version | None:
+        number = record.version_number
+        if number is None:
+            return None
+        return await self._platform.database.read(
+            lambda connection: storage.get_version(connection, record.owner, record.dataset, number)
+        )
+
+    async def _event(self, job: str, event: Event) -> datasets_pb2.ImportEvent:
+        version = None
+        if event.kind == "succeeded":
+            record = await self._platform.database.read(
+                lambda connection: storage.get_import(connection, job)
+            )
+            version = await self._made_version(record)
+        return messages.import_event_message(event, version)
+
+    async def _read_version(
+        self, reference: datasets_pb2.VersionRef
+    ) -> tuple[storage.Version, Manifest]:
+        owner = current_principal().name
+        version = await self._platform.database.read(
+            lambda connection: storage.get_version(
+                connection, owner, reference.dataset, version_number(reference)
+            )
+        )
+        manifests = self._engine.importer.manifests
+        return version, await asyncio.to_thread(load_manifest, version.digest, manifests)
+
+
+def version_number(reference: datasets_pb2.VersionRef) -> int | None:
+    """The number in a reference; None for the latest."""
+    return reference.number if reference.HasField("number") else None
+
+
+def check_name(field: str, name: str) -> None:
+    """Raises InvalidArgument for what cannot be the name of a dataset."""
+    try:
+        check_dataset_name(name)
+    except DatasetNameError as error:
+        raise InvalidArgument.field(field, str(error)) from error

@@ -1,0 +1,212 @@
+"""What a training worker reports, as frozen records that survive JSON. No torch.
+
+Numbers that are not finite cannot be in an event: constructing one raises ValueError, and a
+loss that is not finite is reported as `Failed`.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from sfumato_trainer.settings import Precision
+
+Stage = Literal["fetch_samples", "cache_conditioning", "load_denoiser", "publish_adapter"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """Base of all events. `kind` names the type on the wire; a terminal event is a run's last."""
+
+    kind: ClassVar[str] = ""
+    terminal: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{self.kind}.{field.name} is not finite: {value}")
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields and `kind`."""
+        return {"kind": self.kind, **dataclasses.asdict(self)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Artifact:
+    """A published file."""
+
+    digest: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Queued(Event):
+    kind: ClassVar[str] = "queued"
+    position: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preparing(Event):
+    """`done` of `total` items of a stage; `size_bytes` moved or written so far."""
+
+    kind: ClassVar[str] = "preparing"
+    stage: Stage
+    done: int
+    total: int
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded(Event):
+    """The denoiser is ready. `encoders_loaded` counts text encoders and VAEs that were loaded."""
+
+    kind: ClassVar[str] = "loaded"
+    precision: Precision
+    encoders_loaded: int
+    compiled: bool
+    cache_hits: int
+    cache_misses: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resumed(Event):
+    """Training continues after `step`; `skipped_damaged` names bundles that were walked past.
+
+    `bitwise` is False when library versions, thread count or settings differ from the bundle's.
+    """
+
+    kind: ClassVar[str] = "resumed"
+    step: int
+    checkpoint: str
+    skipped_damaged: tuple[str, ...] = ()
+    bitwise: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress(Event):
+    """One optimiser step. `gradient_norm` is before clipping, `peak_memory_bytes` the process's."""
+
+    kind: ClassVar[str] = "progress"
+    step: int
+    total: int
+    epoch: int
+    loss: float
+    average_loss: float
+    learning_rate: float
+    gradient_norm: float
+    samples_per_second: float
+    peak_memory_bytes: int
+    eta_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointSaved(Event):
+    """`digest` is the SHA-256 of the bundle's manifest."""
+
+    kind: ClassVar[str] = "checkpoint_saved"
+    step: int
+    size_bytes: int
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointFailed(Event):
+    kind: ClassVar[str] = "checkpoint_failed"
+    step: int
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Warned(Event):
+    """`code` is UPPER_SNAKE from a closed list, `text` is for people."""
+
+    kind: ClassVar[str] = "warning"
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interrupted(Event):
+    """An attempt ended without a result; `next_step` is where the next one starts."""
+
+    kind: ClassVar[str] = "interrupted"
+    attempt: int
+    reason: str
+    next_step: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Published(Event):
+    kind: ClassVar[str] = "published"
+    adapter: Artifact
+    ema_adapter: Artifact | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Succeeded(Event):
+    kind: ClassVar[str] = "succeeded"
+    terminal: ClassVar[bool] = True
+    adapter: Artifact
+    ema_adapter: Artifact | None
+    steps: int
+    seconds: float
+    stopped_early: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failed(Event):
+    """`code` is UPPER_SNAKE; `samples` are file names of the batch in which it happened."""
+
+    kind: ClassVar[str] = "failed"
+    terminal: ClassVar[bool] = True
+    code: str
+    message: str
+    step: int
+    samples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cancelled(Event):
+    kind: ClassVar[str] = "cancelled"
+    terminal: ClassVar[bool] = True
+    step: int
+
+
+EVENT_TYPES: Mapping[str, type[Event]] = {
+    cls.kind: cls
+    for cls in (
+        Queued,
+        Preparing,
+        Loaded,
+        Resumed,
+        Progress,
+        CheckpointSaved,
+        CheckpointFailed,
+        Warned,
+        Interrupted,
+        Published,
+        Succeeded,
+        Failed,
+        Cancelled,
+    )
+}
+
+
+def event_from_json(record: Mapping[str, Any]) -> Event:
+    """The event of a record that `to_json` made, also after a trip through JSON text.
+
+    Raises ValueError for an unknown kind, TypeError for fields that the kind does not have.
+    """
+    values = dict(record)
+    kind = values.pop("kind", None)
+    if kind not in EVENT_TYPES:
+        raise ValueError(f"unknown event kind {kind!r}")
+    for name in ("adapter", "ema_adapter"):
+        if isinstance(values.get(name), Mapping):
+            values[name] = Artifact(**values[name])
+    for name in ("samples", "skipped_damaged"):
+        if name in values:
+            values[name] = tuple(values[name])
+    return EVENT_TYPES[kind](**values)
