@@ -1,5 +1,6 @@
 """A small BlobService that keeps everything in memory."""
 
+# ruff: noqa: N802  # methods are named by gRPC
 from __future__ import annotations
 
 import hashlib
@@ -7,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import google_crc32c
 import grpc
+
 from sfumato.blobs.v1 import blobs_pb2, blobs_pb2_grpc
 from statuses import status
 
@@ -18,8 +20,8 @@ class BlobServer(blobs_pb2_grpc.BlobServiceServicer):
     """Verifies what it is sent as the contract says.
 
     Attributes:
-        after_chunk: awaited after each chunk was committed and before it is answered.
-        before_read_chunk: awaited with the offset before each chunk of a download is sent.
+        before_chunk: awaited when a chunk has arrived and before it is looked at.
+        after_chunk: awaited after a chunk was committed and before it is answered.
         offsets: offset of every WriteChunk.
         read_offsets: offset of every ReadBlob.
     """
@@ -28,8 +30,8 @@ class BlobServer(blobs_pb2_grpc.BlobServiceServicer):
         self.blobs: dict[str, bytes] = {}
         self.uploads: dict[str, blobs_pb2.CreateUploadRequest] = {}
         self.committed: dict[str, bytearray] = {}
+        self.before_chunk: Callable[[], Awaitable[None]] | None = None
         self.after_chunk: Callable[[], Awaitable[None]] | None = None
-        self.before_read_chunk: Callable[[int], Awaitable[None]] | None = None
         self.offsets: list[int] = []
         self.read_offsets: list[int] = []
 
@@ -39,7 +41,7 @@ class BlobServer(blobs_pb2_grpc.BlobServiceServicer):
         self.blobs[digest] = data
         return digest
 
-    async def CreateUpload(  # noqa: N802  # named by gRPC
+    async def CreateUpload(
         self,
         request: blobs_pb2.CreateUploadRequest,
         context: grpc.aio.ServicerContext[
@@ -52,7 +54,7 @@ class BlobServer(blobs_pb2_grpc.BlobServiceServicer):
         self.committed.setdefault(name, bytearray())
         return blobs_pb2.CreateUploadResponse(upload=self._upload(name), deduplicated=deduplicated)
 
-    async def WriteChunk(  # noqa: N802
+    async def WriteChunk(
         self,
         request: blobs_pb2.WriteChunkRequest,
         context: grpc.aio.ServicerContext[
@@ -60,6 +62,8 @@ class BlobServer(blobs_pb2_grpc.BlobServiceServicer):
         ],
     ) -> blobs_pb2.WriteChunkResponse:
         self.offsets.append(request.offset)
+        if self.before_chunk is not None:
+            await self.before_chunk()
         committed = self.committed[request.upload]
         assert google_crc32c.value(request.data) == request.crc32c
         assert len(request.data) <= 1 << 20
@@ -75,14 +79,14 @@ class BlobServer(blobs_pb2_grpc.BlobServiceServicer):
             await self.after_chunk()
         return blobs_pb2.WriteChunkResponse(committed_size_bytes=len(committed))
 
-    async def GetUpload(  # noqa: N802
+    async def GetUpload(
         self,
         request: blobs_pb2.GetUploadRequest,
         context: grpc.aio.ServicerContext[blobs_pb2.GetUploadRequest, blobs_pb2.GetUploadResponse],
     ) -> blobs_pb2.GetUploadResponse:
         return blobs_pb2.GetUploadResponse(upload=self._upload(request.name))
 
-    async def CompleteUpload(  # noqa: N802
+    async def CompleteUpload(
         self,
         request: blobs_pb2.CompleteUploadRequest,
         context: grpc.aio.ServicerContext[
@@ -96,7 +100,7 @@ class BlobServer(blobs_pb2_grpc.BlobServiceServicer):
             )
         return blobs_pb2.CompleteUploadResponse(blob=self._upload(request.name).blob)
 
-    async def ReadBlob(  # noqa: N802
+    async def ReadBlob(
         self,
         request: blobs_pb2.ReadBlobRequest,
         context: grpc.aio.ServicerContext[blobs_pb2.ReadBlobRequest, blobs_pb2.ReadBlobResponse],
@@ -115,8 +119,6 @@ class BlobServer(blobs_pb2_grpc.BlobServiceServicer):
             blob=blobs_pb2.BlobRef(digest=request.digest, size_bytes=len(data))
         )
         for offset in range(request.offset, len(data), READ_CHUNK_SIZE_BYTES):
-            if self.before_read_chunk is not None:
-                await self.before_read_chunk(offset)
             yield blobs_pb2.ReadBlobResponse(chunk=data[offset : offset + READ_CHUNK_SIZE_BYTES])
 
     def _upload(self, name: str) -> blobs_pb2.Upload:

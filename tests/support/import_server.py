@@ -1,14 +1,15 @@
 """A small honest DatasetsService that keeps one import's log in memory, and can be told to misbehave."""
 
+# ruff: noqa: N802  # methods are named by gRPC
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
+
 from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc
 from sfumato.job.v1 import job_pb2
 from statuses import status
@@ -89,7 +90,7 @@ class ImportServer(datasets_pb2_grpc.DatasetsServiceServicer):
         """One event of the log as a message."""
         return Response(event=self.events[sequence - 1])
 
-    async def WatchImport(  # noqa: N802  # named by gRPC
+    async def WatchImport(
         self,
         request: datasets_pb2.WatchImportRequest,
         context: grpc.aio.ServicerContext[datasets_pb2.WatchImportRequest, Response],
@@ -128,7 +129,7 @@ class ImportServer(datasets_pb2_grpc.DatasetsServiceServicer):
             except TimeoutError:
                 yield Response(heartbeat=job_pb2.Heartbeat(delivered_sequence=cursor))
 
-    async def CreateImport(  # noqa: N802
+    async def CreateImport(
         self,
         request: datasets_pb2.CreateImportRequest,
         context: grpc.aio.ServicerContext[
@@ -144,10 +145,10 @@ class ImportServer(datasets_pb2_grpc.DatasetsServiceServicer):
         if self.on_created is not None:
             await self.on_created()
         return datasets_pb2.CreateImportResponse(
-            deduplicated=deduplicated, **{"import": self.resource()}
+            deduplicated=deduplicated, import_job=self.resource()
         )
 
-    async def GetImport(  # noqa: N802
+    async def GetImport(
         self,
         request: datasets_pb2.GetImportRequest,
         context: grpc.aio.ServicerContext[
@@ -164,9 +165,9 @@ class ImportServer(datasets_pb2_grpc.DatasetsServiceServicer):
                     message=f"no import {request.name}",
                 )
             )
-        return datasets_pb2.GetImportResponse(**{"import": self.resource()})
+        return datasets_pb2.GetImportResponse(import_job=self.resource())
 
-    async def WaitImport(  # noqa: N802
+    async def WaitImport(
         self,
         request: datasets_pb2.WaitImportRequest,
         context: grpc.aio.ServicerContext[
@@ -176,9 +177,9 @@ class ImportServer(datasets_pb2_grpc.DatasetsServiceServicer):
         async with self._changed:
             if self.state == job_pb2.JOB_STATE_RUNNING and request.timeout.ToNanoseconds():
                 await self._changed.wait()
-        return datasets_pb2.WaitImportResponse(**{"import": self.resource()})
+        return datasets_pb2.WaitImportResponse(import_job=self.resource())
 
-    async def ListImports(  # noqa: N802
+    async def ListImports(
         self,
         request: datasets_pb2.ListImportsRequest,
         context: grpc.aio.ServicerContext[
@@ -199,23 +200,3 @@ def progress_event(sequence: int) -> datasets_pb2.ImportEvent:
     event.progress.num_files_done = sequence
     event.progress.num_files = 1_000_000
     return event
-
-
-@asynccontextmanager
-async def serving(*servicers: object) -> AsyncIterator[int]:
-    """Serves the servicers on a free loopback port, which it yields."""
-    from blob_server import BlobServer
-    from sfumato.blobs.v1 import blobs_pb2_grpc
-
-    server = grpc.aio.server()
-    for servicer in servicers:
-        if isinstance(servicer, BlobServer):
-            blobs_pb2_grpc.add_BlobServiceServicer_to_server(servicer, server)
-        elif isinstance(servicer, ImportServer):
-            datasets_pb2_grpc.add_DatasetsServiceServicer_to_server(servicer, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        yield port
-    finally:
-        await server.stop(None)

@@ -13,8 +13,8 @@ from typing import BinaryIO, Protocol
 
 import google_crc32c
 import grpc
-from sfumato.blobs.v1 import blobs_pb2, blobs_pb2_grpc
 
+from sfumato.blobs.v1 import blobs_pb2, blobs_pb2_grpc
 from sfumato_client.calls import Backoff, Caller, new_request_id, pause_or_raise
 from sfumato_client.errors import (
     DataLoss,
@@ -23,6 +23,8 @@ from sfumato_client.errors import (
     OutOfRange,
     Refusal,
     RetryAfter,
+    SfumatoError,
+    TransportLost,
     classify,
     lost,
     violated,
@@ -113,14 +115,16 @@ class Blobs:
         """
         partial = destination.with_name(f".{destination.name}.{digest[-16:]}.part")
         received = await asyncio.to_thread(_hash_existing, partial)
-        if f"sha256:{received.hexdigest()}" != digest:
+        if not partial.exists() or _named(received) != digest:
             try:
                 await self._append(digest, partial, received)
-            except OutOfRange:
-                # What is there is longer than the blob, so it is not a part of it.
+            except TransportLost:
+                raise
+            except SfumatoError:
+                # The blob is not there, or shorter than what was left of it: a useless part.
                 await asyncio.to_thread(partial.unlink)
                 raise
-        if f"sha256:{received.hexdigest()}" != digest:
+        if _named(received) != digest:
             await asyncio.to_thread(partial.unlink)
             raise _mismatch(f"what arrived of {digest} has another digest")
         await asyncio.to_thread(os.replace, partial, destination)
@@ -186,8 +190,11 @@ async def _with_timeout(
 def file_digest(path: Path) -> tuple[str, int]:
     """`sha256:<hex>` and size in bytes of a file."""
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256")
-        return f"sha256:{digest.hexdigest()}", file.tell()
+        return _named(hashlib.file_digest(file, "sha256")), file.tell()
+
+
+def _named(digest: Hash) -> str:
+    return f"sha256:{digest.hexdigest()}"
 
 
 def _hash_existing(path: Path) -> Hash:

@@ -11,7 +11,6 @@ from sfumato.blobs.v1 import blobs_pb2_grpc
 from sfumato.datasets.v1 import datasets_pb2_grpc
 from sfumato.generator.v1 import generator_pb2_grpc
 from sfumato.trainer.v1 import trainer_pb2_grpc
-
 from sfumato_client.blobs import Blobs
 from sfumato_client.calls import Caller, RetryPolicy, Timing
 from sfumato_client.channel import ChannelInterceptors, ChannelPair, Connection
@@ -38,7 +37,7 @@ class Client:
         timing: Timing | None = None,
         interceptors: ChannelInterceptors | None = None,
     ) -> None:
-        """Opens channels, which connect at the first call.
+        """Opens channels, which connect at the first call. Make it where an event loop runs.
 
         Args:
             connection: addresses and identity; by default those of the SFUMATO_* environment.

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
 
 import grpc
-from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc
 
+from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc
 from sfumato_client.blobs import Blobs
 from sfumato_client.calls import Caller, RetryPolicy, with_request_id
 from sfumato_client.errors import violated
@@ -40,7 +40,7 @@ class Datasets:
         response = await self.caller.repeatable(
             self.stub.GetImport, datasets_pb2.GetImportRequest(name=name)
         )
-        return _import_of(response)
+        return response.import_job
 
     def list_imports(self, *, page_size: int = 0) -> AsyncGenerator[datasets_pb2.Import, None]:
         """Newest first, over all pages."""
@@ -65,7 +65,7 @@ class Datasets:
                 datasets_pb2.WaitImportRequest(name=name, timeout=duration(seconds)),
                 additional_timeout_seconds=seconds,
             )
-            return _import_of(response)
+            return response.import_job
 
         return await wait(wait_once, timeout_seconds=timeout_seconds, timing=self.caller.timing)
 
@@ -104,7 +104,7 @@ class Datasets:
         response = await self.caller.repeatable(
             self.stub.CancelImport, datasets_pb2.CancelImportRequest(name=name)
         )
-        return _import_of(response)
+        return response.import_job
 
     async def delete_import(self, name: str) -> None:
         """Removes a job that has ended, with its log. After a loss it is not repeated."""
@@ -196,14 +196,3 @@ class Datasets:
         if not found.number or len(samples) != found.num_samples:
             raise violated(f"{len(samples)} of {found.num_samples} samples arrived")
         return found, samples
-
-
-def _import_of(
-    response: datasets_pb2.GetImportResponse
-    | datasets_pb2.WaitImportResponse
-    | datasets_pb2.CancelImportResponse,
-) -> datasets_pb2.Import:
-    """The field `import`, whose name is a keyword here."""
-    imported = response.import_job
-    assert isinstance(imported, datasets_pb2.Import)
-    return imported

@@ -19,7 +19,6 @@ SfumatoError                 reason, message, code, field violations, details, e
 └── InternalError            a fault of the server; `error_id` finds it in its log
 """
 
-# named after the gRPC codes, as their users know them
 from __future__ import annotations
 
 from collections.abc import Mapping

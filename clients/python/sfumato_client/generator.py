@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
 
 import grpc
-from sfumato.generator.v1 import generator_pb2, generator_pb2_grpc
 
+from sfumato.generator.v1 import generator_pb2, generator_pb2_grpc
 from sfumato_client.blobs import Blobs
 from sfumato_client.calls import Caller, RetryPolicy, with_request_id
 from sfumato_client.jobs import duration, pages, wait

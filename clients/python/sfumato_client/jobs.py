@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from google.protobuf.duration_pb2 import Duration
-from sfumato.job.v1 import job_pb2
 
+from sfumato.job.v1 import job_pb2
 from sfumato_client.calls import Timing
 from sfumato_client.watch import ResourceT
 

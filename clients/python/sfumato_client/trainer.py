@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
 
 import grpc
-from sfumato.trainer.v1 import trainer_pb2, trainer_pb2_grpc
 
+from sfumato.trainer.v1 import trainer_pb2, trainer_pb2_grpc
 from sfumato_client.blobs import Blobs
 from sfumato_client.calls import Caller, RetryPolicy, with_request_id
 from sfumato_client.jobs import duration, pages, wait

@@ -9,8 +9,8 @@ from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
-from sfumato.job.v1 import job_pb2
 
+from sfumato.job.v1 import job_pb2
 from sfumato_client.calls import Backoff, RetryPolicy, Timing, pause_or_raise
 from sfumato_client.errors import (
     Failure,

@@ -9,7 +9,7 @@ import hashlib
 import os
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import obstore
@@ -24,6 +24,8 @@ from sfumato_chassis.identifiers import NewName
 from sfumato_chassis.tables import blob_references, blobs
 
 CHUNK_BYTES = 1024 * 1024
+FOLDER = "sha256"
+STAGING = "staging"
 UNREFERENCED_RETENTION = timedelta(hours=24)
 
 
@@ -50,14 +52,15 @@ def digest_of_file(path: Path) -> str:
 def key_of(digest: str) -> str:
     """Where a blob lies in the store."""
     hexadecimal = digest.removeprefix("sha256:")
-    return f"sha256/{hexadecimal[:2]}/{hexadecimal}"
+    return f"{FOLDER}/{hexadecimal[:2]}/{hexadecimal}"
 
 
 class BlobFolder:
     """The bytes alone, without the table: what a worker process needs to read and to add blobs."""
 
     def __init__(self, root: Path, *, new_name: NewName, failpoint: Failpoint) -> None:
-        root.mkdir(parents=True, exist_ok=True)
+        (root / FOLDER).mkdir(parents=True, exist_ok=True)
+        flush(root)
         self.root = root
         self._store = LocalStore(root)
         self._new_name = new_name
@@ -70,9 +73,9 @@ class BlobFolder:
     def put(self, data: bytes | Path) -> str:
         """Stores bytes or a file's content durably, unless they are there; answers the digest."""
         digest = digest_of(data) if isinstance(data, bytes) else digest_of_file(data)
-        if self.path(digest).is_file():
+        if self._touch(digest):
             return digest
-        staged = f"staging/{self._new_name('blob')}"
+        staged = f"{STAGING}/{self._new_name('blob')}"
         obstore.put(self._store, staged, data)
         self._failpoint("blob.staged")
         flush(self.root / staged)
@@ -83,9 +86,19 @@ class BlobFolder:
         flush(self.path(digest).parent.parent)
         return digest
 
-    def remove(self, digest: str) -> None:
-        """Removes a blob's bytes; missing ones are no error."""
-        self.path(digest).unlink(missing_ok=True)
+    def untouched_since(self, time: datetime) -> list[Path]:
+        """The files that were last put before ``time``: blobs, and what a crash left staged."""
+        patterns = (f"{FOLDER}/*/*", f"{STAGING}/*")
+        files = [path for pattern in patterns for path in self.root.glob(pattern)]
+        return [path for path in files if is_older(path, time)]
+
+    def _touch(self, digest: str) -> bool:
+        """Marks stored bytes as wanted, so that the collector spares them; False when missing."""
+        try:
+            os.utime(self.path(digest))
+        except FileNotFoundError:
+            return False
+        return True
 
 
 class BlobStore:
@@ -148,6 +161,8 @@ class BlobStore:
             chunk = await asyncio.to_thread(
                 read_range, path, offset, min(CHUNK_BYTES, end - offset)
             )
+            if not chunk:
+                raise corrupt(blob)
             offset += len(chunk)
             if whole is not None:
                 whole.update(chunk)
@@ -156,24 +171,32 @@ class BlobStore:
             yield chunk
 
     async def collect_unreferenced(self) -> int:
-        """Removes what has had no reference for 24 h; answers how many blobs."""
+        """Removes what has had no reference and was not put for 24 h; answers how many files."""
 
-        def work(connection: Connection) -> Sequence[str]:
-            digests = (
+        before = self._clock.now() - UNREFERENCED_RETENTION
+        # Not every file has a row: an import that fails has stored images already.
+        candidates = await asyncio.to_thread(self.folder.untouched_since, before)
+
+        def work(connection: Connection) -> int:
+            unused = blobs.c.digest.not_in(select(blob_references.c.digest))
+            kept = set(connection.execute(select(blob_references.c.digest)).scalars())
+            kept.update(
                 connection.execute(
-                    select(blobs.c.digest)
-                    .where(blobs.c.touch_time < self._clock.now() - UNREFERENCED_RETENTION)
-                    .where(blobs.c.digest.not_in(select(blob_references.c.digest)))
-                )
-                .scalars()
-                .all()
+                    select(blobs.c.digest).where(blobs.c.touch_time >= before)
+                ).scalars()
             )
-            for digest in digests:
-                connection.execute(delete(blobs).where(blobs.c.digest == digest))
-                self.folder.remove(digest)
-            return digests
+            num_removed = 0
+            for path in candidates:
+                if f"sha256:{path.name}" not in kept and is_older(path, before):
+                    path.unlink()
+                    num_removed += 1
+            old = select(blobs.c.digest).where(blobs.c.touch_time < before, unused)
+            for digest in connection.execute(old).scalars().all():
+                if not self.folder.path(digest).is_file():
+                    connection.execute(delete(blobs).where(blobs.c.digest == digest))
+            return num_removed
 
-        return len(await self._database.write(work))
+        return await self._database.write(work)
 
 
 def find_blob(connection: Connection, digest: str) -> Blob | None:
@@ -213,11 +236,19 @@ def file_size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else -1
 
 
+def is_older(path: Path, time: datetime) -> bool:
+    """Whether a file is there and was last put before ``time``."""
+    return path.is_file() and path.stat().st_mtime < time.timestamp()
+
+
 def read_range(path: Path, offset: int, length: int) -> bytes:
-    """``length`` bytes of a file from ``offset`` on."""
-    with path.open("rb") as file:
-        file.seek(offset)
-        return file.read(length)
+    """Up to ``length`` bytes of a file from ``offset`` on; none when it ends before, or is gone."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+    except FileNotFoundError:
+        return b""
 
 
 def corrupt(blob: Blob) -> DataLoss:

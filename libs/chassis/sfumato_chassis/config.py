@@ -5,6 +5,7 @@ an error, in the file and in the environment. ``sfumato config show`` prints eve
 """
 
 import dataclasses
+import math
 import tomllib
 import types
 import typing
@@ -93,6 +94,11 @@ class WorkersConfig:
     lease_seconds: float = 60.0
     threads: int = 0
 
+
+CLIENT_VARIABLES = frozenset(
+    f"{PREFIX}{name}_ADDRESS" for name in ("DATASETS", "TRAINER", "GENERATOR")
+)
+"""Read by the client libraries; they begin like those of a section but are none."""
 
 CHASSIS_SECTIONS: Mapping[str, type] = {
     "server": ServerConfig,
@@ -191,7 +197,7 @@ def read_tables(file: Path, sections: Mapping[str, type]) -> Mapping[str, Mappin
 
 def check_environment(environment: Mapping[str, str], sections: Mapping[str, type]) -> None:
     """Refuses a variable that begins like a section's but names no field of it."""
-    for variable in environment:
+    for variable in environment.keys() - CLIENT_VARIABLES:
         for name, kind in sections.items():
             start = f"{PREFIX}{name}_".upper()
             known = {field.name for field in dataclasses.fields(kind)}
@@ -212,15 +218,23 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         return value.lower() == "true"
     if hint is Path and isinstance(value, str | Path):
         return Path(value)
-    if hint in {int, float} and isinstance(value, str):
-        try:
-            return hint(value)
-        except ValueError as error:
-            raise ConfigError(f"{where}: not a number: {value!r}") from error
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+    if hint in {int, float} and not isinstance(value, bool):
+        return convert_number(value, hint, where)
     if hint is not bool and isinstance(value, bool):
         raise ConfigError(f"{where}: must be {hint.__name__}, not bool")
     if not isinstance(value, hint):
         raise ConfigError(f"{where}: must be {hint.__name__}, not {type(value).__name__}")
     return value
+
+
+def convert_number(value: Any, hint: type[int] | type[float], where: str) -> int | float:
+    """``value`` as a finite number; a fraction never becomes an integer."""
+    if not isinstance(value, int | float | str) or (hint is int and isinstance(value, float)):
+        raise ConfigError(f"{where}: must be {hint.__name__}, not {type(value).__name__}")
+    try:
+        number = hint(value)
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(f"{where}: not a number: {value!r}") from error
+    if not math.isfinite(number):
+        raise ConfigError(f"{where}: not a finite number: {value!r}")
+    return number

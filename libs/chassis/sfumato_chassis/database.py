@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy
 from sqlalchemy import BigInteger, Connection, Dialect, Engine, create_engine, event
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import QueuePool
 from sqlalchemy.types import TypeDecorator
 
@@ -88,7 +89,10 @@ def open_engine(url: str, *, begin: str, num_connections: int) -> Engine:
 
     Raises ValueError for a URL that is not SQLite in a local file.
     """
-    parsed = sqlalchemy.make_url(url)
+    try:
+        parsed = sqlalchemy.make_url(url)
+    except ArgumentError as error:
+        raise ValueError(f"not a URL: {url}") from error
     if parsed.get_backend_name() != "sqlite" or not parsed.database:
         raise ValueError(f"not a URL of a SQLite file: {url}")
     Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)

@@ -1,13 +1,15 @@
 """Rows of the tables of jobs and events, to and from records."""
 
 import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Row
+from sqlalchemy import Connection, Row, func, select, update
 
 from sfumato_chassis.errors import JobFailure, Reason
 from sfumato_chassis.jobs import Event, InterruptionPolicy, Job, JobState
+from sfumato_chassis.tables import jobs
 
 
 def event_row(job: str, event: Event) -> dict[str, Any]:
@@ -49,6 +51,39 @@ def to_job(row: Row[Any]) -> Job:
             if failure
             else None,
         }
+    )
+
+
+def next_ordinal(connection: Connection) -> int:
+    """Larger than that of any job there is, of whatever kind."""
+    newest = select(func.coalesce(func.max(jobs.c.ordinal), 0))
+    return int(connection.execute(newest).scalar_one()) + 1
+
+
+def num_queued(connection: Connection, kind: str) -> int:
+    """How many jobs of one kind wait."""
+    waiting = (
+        select(func.count())
+        .select_from(jobs)
+        .where(jobs.c.kind == kind, jobs.c.state == JobState.QUEUED)
+    )
+    return int(connection.execute(waiting).scalar_one())
+
+
+def update_row(connection: Connection, job: Job) -> None:
+    """Writes what events change of a job."""
+    connection.execute(
+        update(jobs)
+        .where(jobs.c.name == job.name)
+        .values(
+            state=job.state,
+            failure=asdict(job.failure) if job.failure else None,
+            last_sequence=job.last_sequence,
+            start_time=job.start_time,
+            end_time=job.end_time,
+            expire_time=job.expire_time,
+            queue_position=job.queue_position,
+        )
     )
 
 

@@ -5,11 +5,11 @@ without a gap, derives the state from them and lets the service update its own t
 event before that transaction is committed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, replace
 from typing import TypeVar
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from sfumato_chassis.clock import Clock
 from sfumato_chassis.database import Database
@@ -19,10 +19,20 @@ from sfumato_chassis.errors import (
     Reason,
 )
 from sfumato_chassis.identifiers import NewName
-from sfumato_chassis.job_rows import event_row, expired_job, failure_after, to_job
+from sfumato_chassis.job_queries import find_job, jobs_in_states, select_job_page
+from sfumato_chassis.job_rows import (
+    event_row,
+    expired_job,
+    failure_after,
+    next_ordinal,
+    num_queued,
+    to_job,
+    update_row,
+)
 from sfumato_chassis.jobs import (
     ACTIVE,
     ENDED,
+    NOT_ENDED,
     Event,
     InterruptionPolicy,
     Job,
@@ -31,9 +41,15 @@ from sfumato_chassis.jobs import (
     NewEvent,
     state_after,
 )
-from sfumato_chassis.paging import Page, cut_page, decode_token
-from sfumato_chassis.requests import Request, expire_request, find_request, record_request
-from sfumato_chassis.tables import job_events, jobs, request_ids
+from sfumato_chassis.paging import Page
+from sfumato_chassis.requests import (
+    KnownRequest,
+    Request,
+    expire_request,
+    find_request,
+    record_request,
+)
+from sfumato_chassis.tables import job_events, jobs
 from sfumato_chassis.wakeups import Wakeups
 
 MAX_EVENTS_READ = 500
@@ -92,9 +108,7 @@ class JobStore:
         def work(connection: Connection) -> tuple[Job, bool]:
             known = find_request(connection, request)
             if known is not None:
-                if known.expired:
-                    return expired_job(self._kind.name, known.resource, request.principal), True
-                return self._require(connection, known.resource), True
+                return self._created(connection, request, known), True
             job = self._insert(connection, request.principal, policy)
             record_request(connection, request, job.name, self._clock.now())
             add(connection, job)
@@ -104,6 +118,15 @@ class JobStore:
         job, deduplicated = await self._database.write(work)
         self.wakeups.notify(job.name)
         return job, deduplicated
+
+    async def find_created(self, request: Request) -> Job | None:
+        """The job that ``request`` made when it came before, if it did. Raises AlreadyExists."""
+
+        def work(connection: Connection) -> Job | None:
+            known = find_request(connection, request)
+            return None if known is None else self._created(connection, request, known)
+
+        return await self._database.read(work)
 
     async def get(self, name: str, owner: str) -> Job:
         """The job ``name`` of ``owner``.
@@ -115,58 +138,20 @@ class JobStore:
 
     def find(self, connection: Connection, name: str, owner: str) -> Job:
         """Like :meth:`get`, inside a transaction."""
-        row = connection.execute(
-            select(jobs).where(jobs.c.name == name, jobs.c.kind == self._kind.name)
-        ).one_or_none()
-        if row is not None and row.owner == owner:
-            return to_job(row)
-        expired = connection.execute(
-            select(request_ids.c.resource).where(
-                request_ids.c.resource == name,
-                request_ids.c.principal == owner,
-                request_ids.c.expired,
-            )
-        ).first()
-        if expired is not None:
-            raise NotFound(
-                Reason.JOB_EXPIRED,
-                f"the record of {name} was removed after its retention",
-                resource_type=self._kind.name,
-                resource_name=name,
-            )
-        raise NotFound.resource(self._kind.name, name)
+        return find_job(connection, self._kind.name, name, owner)
 
     def select_page(
         self, connection: Connection, owner: str, *, size: int, token: str
     ) -> Page[Job]:
         """A page of ``owner``'s jobs, newest first, inside a transaction."""
-        query = {"list": self._kind.name, "owner": owner}
-        statement = (
-            select(jobs)
-            .where(jobs.c.kind == self._kind.name, jobs.c.owner == owner)
-            .order_by(jobs.c.ordinal.desc())
-            .limit(size + 1)
-        )
-        if token:
-            (before,) = decode_token(query, token, [int])
-            statement = statement.where(jobs.c.ordinal < before)
-        found = [to_job(row) for row in connection.execute(statement)]
-        return cut_page(found, size, query, lambda job: [job.ordinal])
+        return select_job_page(connection, self._kind.name, owner, size=size, token=token)
 
     async def in_states(self, *states: JobState) -> Sequence[Job]:
         """All jobs in one of ``states``, oldest first."""
 
-        def work(connection: Connection) -> Sequence[Job]:
-            return [
-                to_job(row)
-                for row in connection.execute(
-                    select(jobs)
-                    .where(jobs.c.kind == self._kind.name, jobs.c.state.in_(states))
-                    .order_by(jobs.c.ordinal)
-                )
-            ]
-
-        return await self._database.read(work)
+        return await self._database.read(
+            lambda connection: jobs_in_states(connection, self._kind.name, *states)
+        )
 
     async def events(
         self, name: str, after_sequence: int, *, kind: str | None = None
@@ -222,6 +207,7 @@ class JobStore:
         events: Sequence[NewEvent],
         *,
         fence: int | None = None,
+        states: Collection[JobState] = NOT_ENDED,
         also: Callable[[Connection, Job], None] = nothing_more,
     ) -> Job:
         """Appends events that the service itself has to tell.
@@ -230,15 +216,16 @@ class JobStore:
             name: The job.
             events: In order. The state follows from them.
             fence: When given, the fence that the job must still have.
+            states: One of these the job must be in.
             also: What the service writes in the same transaction, after the events.
 
         Raises:
-            Fenced: Another attempt holds the job, or it has ended.
+            Fenced: Another attempt holds the job, or it is in another state.
         """
 
         def work(connection: Connection) -> Job:
             job = self._require(connection, name)
-            if job.ended or fence not in {None, job.fence}:
+            if job.state not in states or fence not in {None, job.fence}:
                 raise Fenced(name)
             appended = self._append(connection, job, events)
             also(connection, appended)
@@ -287,14 +274,7 @@ class JobStore:
         """Numbers the queue anew, tells every job whose position changed, answers the queue in order."""
 
         def work(connection: Connection) -> Sequence[Job]:
-            waiting = [
-                to_job(row)
-                for row in connection.execute(
-                    select(jobs)
-                    .where(jobs.c.kind == self._kind.name, jobs.c.state == JobState.QUEUED)
-                    .order_by(jobs.c.ordinal)
-                )
-            ]
+            waiting = jobs_in_states(connection, self._kind.name, JobState.QUEUED)
             moved = []
             for position, job in enumerate(waiting, start=1):
                 if job.queue_position != position:
@@ -362,6 +342,11 @@ class JobStore:
         expire_request(connection, job.name)
         connection.execute(delete(jobs).where(jobs.c.name == job.name))
 
+    def _created(self, connection: Connection, request: Request, known: KnownRequest) -> Job:
+        if known.expired:
+            return expired_job(self._kind.name, known.resource, request.principal)
+        return self._require(connection, known.resource)
+
     def _require(self, connection: Connection, name: str) -> Job:
         row = connection.execute(select(jobs).where(jobs.c.name == name)).one_or_none()
         if row is None:
@@ -369,17 +354,9 @@ class JobStore:
         return to_job(row)
 
     def _insert(self, connection: Connection, owner: str, policy: InterruptionPolicy) -> Job:
-        ordinal = connection.execute(
-            select(func.coalesce(func.max(jobs.c.ordinal), 0))
-        ).scalar_one()
-        ahead = connection.execute(
-            select(func.count())
-            .select_from(jobs)
-            .where(jobs.c.kind == self._kind.name, jobs.c.state == JobState.QUEUED)
-        ).scalar_one()
         job = Job(
             name=self._new_name(self._kind.prefix),
-            ordinal=ordinal + 1,
+            ordinal=next_ordinal(connection),
             kind=self._kind.name,
             owner=owner,
             state=JobState.QUEUED,
@@ -390,7 +367,7 @@ class JobStore:
             last_sequence=0,
             attempt=0,
             fence=0,
-            queue_position=ahead + 1,
+            queue_position=num_queued(connection, self._kind.name) + 1,
             create_time=self._clock.now(),
             start_time=None,
             end_time=None,
@@ -421,19 +398,7 @@ class JobStore:
             expire_time=now + self._kind.retention if ended and self._kind.retention else None,
             queue_position=job.queue_position if state is JobState.QUEUED else 0,
         )
-        connection.execute(
-            update(jobs)
-            .where(jobs.c.name == job.name)
-            .values(
-                state=job.state,
-                failure=asdict(failure) if failure else None,
-                last_sequence=job.last_sequence,
-                start_time=job.start_time,
-                end_time=job.end_time,
-                expire_time=job.expire_time,
-                queue_position=job.queue_position,
-            )
-        )
+        update_row(connection, job)
         connection.execute(insert(job_events), [event_row(job.name, event) for event in numbered])
         self._kind.project(connection, job, numbered)
         return job

@@ -43,6 +43,9 @@ ENDED = frozenset(
 )
 """States that a job never leaves. An interruption that is retried leads to QUEUED instead."""
 
+NOT_ENDED = frozenset(JobState) - ENDED
+"""States that something still follows."""
+
 ACTIVE = frozenset({JobState.RUNNING, JobState.CANCELLING})
 """States in which something holds the job."""
 

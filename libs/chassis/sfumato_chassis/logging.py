@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
+from sfumato_chassis.config import ConfigError
+
 # structlog.dev imports rich wherever rich is installed, which would double the start time of a
 # service. The service's renderers do not use it.
 _rich = sys.modules.get("rich")
@@ -39,7 +41,13 @@ def configure_logging(*, level: str, json_lines: bool, stream: TextIO | None = N
         level: ``debug``, ``info``, ``warning`` or ``error``.
         json_lines: One JSON object a line; otherwise a line for people.
         stream: Where to; standard error if not given.
+
+    Raises:
+        ConfigError: There is no such level.
     """
+    levels = logging.getLevelNamesMapping()
+    if level.upper() not in levels:
+        raise ConfigError(f"log.level {level}: must be debug, info, warning or error")
     renderer: structlog.typing.Processor
     if json_lines:
         renderer = structlog.processors.JSONRenderer(ensure_ascii=False)
@@ -57,9 +65,7 @@ def configure_logging(*, level: str, json_lines: bool, stream: TextIO | None = N
         processors.append(structlog.processors.format_exc_info)
     structlog.configure(
         processors=[*processors, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.getLevelNamesMapping()[level.upper()]
-        ),
+        wrapper_class=structlog.make_filtering_bound_logger(levels[level.upper()]),
         logger_factory=structlog.WriteLoggerFactory(stream or sys.stderr),
         cache_logger_on_first_use=True,
     )

@@ -13,6 +13,9 @@ from sfumato_chassis.errors import InvalidArgument, Reason
 DEFAULT_PAGE_SIZE = 50
 MAX_PAGE_SIZE = 200
 
+MAX_PAGE_BYTES = 3 * 1024 * 1024
+"""Callers take messages of at most 4 MiB."""
+
 Row = TypeVar("Row")
 Key = Sequence[int | str]
 """Values of the columns that order the list, of the last row of a page."""
@@ -49,19 +52,36 @@ def decode_token(query: Mapping[str, str], token: str, types: Sequence[type]) ->
     try:
         padded = token + "=" * (-len(token) % 4)
         values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-    except (binascii.Error, UnicodeError, ValueError) as error:
+    except (binascii.Error, UnicodeError, ValueError, RecursionError) as error:
         raise invalid_token("not a page token") from error
     if not isinstance(values, list) or not values or values[0] != query_digest(query):
         raise invalid_token("the page token belongs to another query")
     key = values[1:]
-    if [type(value) for value in key] != list(types):
+    if [type(value) for value in key] != list(types) or not all(map(is_storable, key)):
         raise invalid_token("not a page token")
     return key
+
+
+def is_storable(value: int | str) -> bool:
+    """Whether the store can compare with it: an int64, or text that UTF-8 can hold."""
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def invalid_token(message: str) -> InvalidArgument:
     """The error of a bad token."""
     return InvalidArgument(Reason.PAGE_TOKEN_INVALID, message)
+
+
+def rows_that_fit(rows: Sequence[Row], size_bytes: Callable[[Row], int]) -> Sequence[Row]:
+    """The first of ``rows`` that one message can hold, at least one."""
+    total = 0
+    for index, row in enumerate(rows):
+        total += size_bytes(row)
+        if index and total > MAX_PAGE_BYTES:
+            return rows[:index]
+    return rows
 
 
 def cut_page(

@@ -12,6 +12,7 @@ from sfumato_chassis.clock import Clock
 from sfumato_chassis.config import (
     AddressesConfig,
     Config,
+    ConfigError,
     ServerConfig,
     StorageConfig,
     WorkersConfig,
@@ -123,11 +124,21 @@ class Service(Protocol):
 def open_platform(
     config: Config, *, clock: Clock, new_name: NewName, failpoint: Failpoint
 ) -> Platform:
-    """Opens the store of a deployment. Call within a running event loop."""
+    """Opens the store of a deployment. Call within a running event loop.
+
+    Raises:
+        ConfigError: The folder or the URL cannot be used.
+    """
     storage = config.section(StorageConfig)
     data_dir = storage.data_dir
-    data_dir.mkdir(parents=True, exist_ok=True)
-    database = Database(storage.database_url or f"sqlite:///{data_dir.absolute() / DATABASE_FILE}")
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        url = storage.database_url or f"sqlite:///{data_dir.absolute() / DATABASE_FILE}"
+        database = Database(url)
+    except OSError as error:
+        raise ConfigError(f"storage.data_dir {data_dir}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"storage.database_url: {error}") from error
     folder = BlobFolder(data_dir / "blobs", new_name=new_name, failpoint=failpoint)
     blobs = BlobStore(database, folder, clock=clock)
     return Platform(

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from sfumato_chassis.errors import AlreadyExists, Reason
 from sfumato_chassis.tables import request_ids
@@ -85,3 +85,8 @@ def expire_request(connection: Connection, resource: str) -> None:
     connection.execute(
         update(request_ids).where(request_ids.c.resource == resource).values(expired=True)
     )
+
+
+def forget_request(connection: Connection, resource: str) -> None:
+    """Leaves nothing of what made ``resource``: the same request makes it anew."""
+    connection.execute(delete(request_ids).where(request_ids.c.resource == resource))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from sqlalchemy.exc import SQLAlchemyError
 
 from sfumato.blobs.v1 import blobs_pb2, blobs_pb2_grpc
 from sfumato_chassis.blob_servicer import BlobServicer
@@ -115,9 +116,12 @@ class Server:
 
     async def _maintain(self) -> None:
         while True:
-            blobs = await self._platform.blobs.collect_unreferenced()
-            uploads = await self._platform.uploads.purge()
-            log.info("maintenance", blobs_removed=blobs, uploads_removed=uploads)
+            try:
+                blobs = await self._platform.blobs.collect_unreferenced()
+                uploads = await self._platform.uploads.purge()
+                log.info("maintenance", blobs_removed=blobs, uploads_removed=uploads)
+            except (OSError, SQLAlchemyError):
+                log.exception("maintenance failed")
             await self._platform.clock.sleep(MAINTENANCE_SECONDS)
 
 

@@ -11,13 +11,20 @@ from functools import cache
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from sfumato.job.v1 import bounds_pb2
 from sfumato_chassis.errors import FieldViolation, InvalidArgument, Reason
 
 MAX_VIOLATIONS = 20
+MAX_DURATION_SECONDS = 315_576_000_000
+"""Ten thousand years, see google/protobuf/duration.proto."""
+TIMESTAMP_SECONDS = range(-62_135_596_800, 253_402_300_800)
+"""The years 1 to 9999, see google/protobuf/timestamp.proto."""
+NANOS_PER_SECOND = 1_000_000_000
 
 Check = Callable[[Any], str | None]
 """Takes one value; answers what is wrong with it, or None."""
@@ -92,6 +99,9 @@ def value_violations(
 ) -> Iterator[FieldViolation]:
     """Yields what is wrong with one value of a field."""
     if field.type == FieldDescriptor.TYPE_MESSAGE:
+        problem = time_problem(value)
+        if problem is not None:
+            yield FieldViolation(path=path, message=problem)
         yield from find_violations(value, f"{path}.", refuse_unknown_fields)
         return
     for check in rules.checks[field.name]:
@@ -99,6 +109,19 @@ def value_violations(
         if problem is not None:
             yield FieldViolation(path=path, message=problem)
             return
+
+
+def time_problem(value: Message) -> str | None:
+    """What is wrong with a Duration or Timestamp; None for other messages too."""
+    match value:
+        case Duration(seconds=seconds, nanos=nanos):
+            opposed = seconds > 0 > nanos or seconds < 0 < nanos
+            if abs(seconds) > MAX_DURATION_SECONDS or abs(nanos) >= NANOS_PER_SECOND or opposed:
+                return "not a duration"
+        case Timestamp(seconds=seconds, nanos=nanos):
+            if seconds not in TIMESTAMP_SECONDS or not 0 <= nanos < NANOS_PER_SECOND:
+                return "not a time"
+    return None
 
 
 def is_present(message: Message, name: str) -> bool:

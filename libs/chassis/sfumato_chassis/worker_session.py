@@ -26,6 +26,7 @@ RENEWALS_PER_LEASE = 6
 MAX_RENEWAL_SECONDS = 2.0
 MAX_EVENTS_A_REPORT = 200
 REPORT_TIMEOUT_SECONDS = 10.0
+FLUSH_POLL_SECONDS = 0.1
 REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.FAILED_PRECONDITION})
 
 
@@ -137,9 +138,12 @@ class WorkerSession:
         except queue.Empty:
             return None
 
-    def flush(self, timeout_seconds: float) -> bool:
-        """Waits until every event is in the log; answers whether it is so."""
-        return self._idle.wait(timeout_seconds)
+    def flush(self) -> bool:
+        """Waits until every event is in the log, for as long as the lease lasts; answers whether it is."""
+        while not self._idle.wait(FLUSH_POLL_SECONDS):
+            if self._refused or self.lease_lapsed:
+                return False
+        return True
 
     def _run(self) -> None:
         self._loop.run_until_complete(self._keep())
@@ -152,6 +156,8 @@ class WorkerSession:
                     await self._converse(worker_pb2_grpc.WorkerServiceStub(channel))
             except grpc.aio.AioRpcError as error:
                 self._refused = self._refused or error.code() in REFUSED
+                if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    continue  # the service is slow, not gone
             except OSError:
                 self._wake.clear()
             if not self._outlives_service:

@@ -5,6 +5,7 @@ Files hold the diffusers key layout, `transformer.<module>.lora_A.weight` of sha
 """
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,6 +95,7 @@ def inject_adapter(denoiser: nn.Module, shape: AdapterShape) -> dict[str, nn.Par
         init_lora_weights=True,
     )
     inject_adapter_in_model(config, denoiser, adapter_name=_ADAPTER_NAME)
+    denoiser.eval()
     for module in denoiser.modules():
         if isinstance(module, LoraLayer):
             module.lora_dropout.train()
@@ -202,9 +204,12 @@ class AdapterStack:
         metadata = None
         if adapter.alpha is not None:
             metadata = _peft_configuration(adapter)
-        self._denoiser.load_lora_adapter(
-            dict(adapter.tensors), prefix=PREFIX[:-1], adapter_name=name, metadata=metadata
-        )
+        with warnings.catch_warnings():
+            # peft warns of every second adapter; a stack of them is what this class is for.
+            warnings.filterwarnings("ignore", "Already found a `peft_config` attribute")
+            self._denoiser.load_lora_adapter(
+                dict(adapter.tensors), prefix=PREFIX[:-1], adapter_name=name, metadata=metadata
+            )
         self._loaded[name] = adapter
 
 

@@ -84,6 +84,10 @@ class ImportEngine:
             NotFound: An upload that the import names, or its folder.
             ResourceExhausted: QUEUE_FULL.
         """
+        known = await self.jobs.find_created(request)
+        if known is not None:
+            # Whatever became of the source since, the caller gets what the request made.
+            return known, True
         await asyncio.to_thread(self.importer.check_source, record)
 
         def add(connection: Connection, job: Job) -> None:
@@ -114,15 +118,22 @@ class ImportEngine:
         Raises:
             FailedPrecondition: It has ended in another way.
         """
-        job = await self.jobs.get(name, owner)
-        check_cancellable(job)
-        if job.state in {JobState.CANCELLED, JobState.CANCELLING}:
+        while True:
+            job = await self.jobs.get(name, owner)
+            check_cancellable(job)
+            if job.state in {JobState.CANCELLED, JobState.CANCELLING}:
+                return job
+            kind = "cancelled" if job.state is JobState.QUEUED else "cancel_requested"
+            try:
+                job = await self.jobs.append(
+                    name, [NewEvent(kind=kind)], fence=job.fence, states={job.state}
+                )
+            except Fenced:
+                continue  # it moved on in between
+            if name in self._running:
+                self._running[name][1].cancelled.set()
+            self._wake.set()
             return job
-        kind = "cancelled" if job.state is JobState.QUEUED else "cancel_requested"
-        job = await self.jobs.append(name, [NewEvent(kind=kind)], fence=job.fence)
-        if name in self._running:
-            self._running[name][1].cancelled.set()
-        return job
 
     async def _schedule(self) -> None:
         while True:
@@ -176,6 +187,9 @@ class ImportEngine:
         except SfumatoError as error:
             return failed_event(JobFailure.of(error))
         except Fenced:
+            current = await self.jobs.get(job.name, job.owner)
+            if current.fence == job.fence and current.state is JobState.CANCELLING:
+                return self._end_of(current)
             raise
         except Exception:
             error_id = uuid.uuid4().hex

@@ -10,10 +10,10 @@ from contextlib import ExitStack
 
 from sqlalchemy import Connection
 
-from sfumato_chassis.blobs import Blob, BlobFolder, add_references
-from sfumato_chassis.errors import Aborted, FailedPrecondition, NotFound, Reason
+from sfumato_chassis.blobs import Blob, BlobFolder, add_references, digest_of
+from sfumato_chassis.errors import Aborted, DataLoss, FailedPrecondition, NotFound, Reason
 from sfumato_chassis.job_store import JobStore
-from sfumato_chassis.jobs import Job, NewEvent
+from sfumato_chassis.jobs import Job, JobState, NewEvent
 from sfumato_chassis.platform import Platform
 from sfumato_datasets import storage
 from sfumato_datasets.config import DatasetsConfig
@@ -26,7 +26,7 @@ from sfumato_datasets.library import (
     load_manifest,
     store_manifest,
 )
-from sfumato_datasets.manifest import Manifest
+from sfumato_datasets.manifest import Manifest, ManifestError
 from sfumato_datasets.notes import ImportNote
 from sfumato_datasets.sources import (
     FileUnreadableError,
@@ -139,9 +139,12 @@ class Importer:
     def _read_blob(self, digest: str, max_bytes: int) -> bytes:
         try:
             with self._platform.blobs.folder.path(digest).open("rb") as file:
-                return file.read(max_bytes)
+                data = file.read(max_bytes)
         except OSError as error:
             raise FileUnreadableError("the uploaded bytes are gone") from error
+        if len(data) < max_bytes and digest_of(data) != digest:
+            raise FileUnreadableError("the uploaded bytes are damaged")
+        return data
 
     async def read(self, job: Job, report: Report) -> tuple[ImportRecord, IngestResult]:
         """Reads, verifies and stores every file; the version is not there yet.
@@ -155,13 +158,17 @@ class Importer:
         dataset = await self._dataset(record)
         existing = EMPTY
         if dataset is not None:
-            existing = await asyncio.to_thread(load_manifest, dataset.latest.digest, self.manifests)
+            existing = await self.manifest(dataset.latest)
         return record, await asyncio.to_thread(self._ingest, record, existing, report)
 
     async def publish(
         self, jobs: JobStore, job: Job, record: ImportRecord, result: IngestResult, report: Report
     ) -> None:
-        """Makes the version appear and ends the import, in one step."""
+        """Makes the version appear and ends the import, in one step.
+
+        Raises:
+            Fenced: It was cancelled, or another attempt holds it.
+        """
         contents = await asyncio.to_thread(store_manifest, result.manifest, self.manifests)
         dataset = await self._dataset(record)
         number = dataset.latest.number + 1 if dataset else 1
@@ -190,8 +197,26 @@ class Importer:
 
         self._platform.failpoint("import.before_publish")
         succeeded = NewEvent(kind="succeeded", data={"number": number})
-        await jobs.append(job.name, [*report.take(), succeeded], fence=job.fence, also=publish)
+        await jobs.append(
+            job.name,
+            [*report.take(), succeeded],
+            fence=job.fence,
+            states={JobState.RUNNING},  # after a cancel nothing is kept
+            also=publish,
+        )
         self._platform.failpoint("import.published")
+
+    async def manifest(self, version: storage.Version) -> Manifest:
+        """Reads a version's manifest.
+
+        Raises:
+            DataLoss: Its bytes are damaged or gone.
+        """
+        try:
+            return await asyncio.to_thread(load_manifest, version.digest, self.manifests)
+        except (ManifestError, LookupError) as error:
+            message = f"the manifest of {version.dataset} version {version.number} is damaged"
+            raise DataLoss(Reason.BLOB_CORRUPT, message) from error
 
     async def _dataset(self, record: ImportRecord) -> storage.Dataset | None:
         return await self._platform.database.read(

@@ -1,6 +1,5 @@
 """``sfumato.datasets.v1.DatasetsService``: converts, delegates, converts."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from functools import partial
@@ -11,19 +10,20 @@ from sfumato_chassis.errors import InvalidArgument
 from sfumato_chassis.job_messages import (
     cursor_of,
     interruption_policy,
+    job_status,
     timestamp,
     wait_seconds,
     watch_responses,
 )
-from sfumato_chassis.jobs import Event, InterruptionPolicy, Job
-from sfumato_chassis.paging import cut_page, decode_token, page_size
+from sfumato_chassis.jobs import Event, InterruptionPolicy, Job, JobState
+from sfumato_chassis.paging import cut_page, decode_token, page_size, rows_that_fit
 from sfumato_chassis.pipeline import current_principal
 from sfumato_chassis.platform import Platform
 from sfumato_chassis.request_messages import request_of
 from sfumato_chassis.watching import wait_until_ended, watch
 from sfumato_datasets import messages, storage
 from sfumato_datasets.engine import ImportEngine
-from sfumato_datasets.library import load_manifest, samples_after
+from sfumato_datasets.library import samples_after
 from sfumato_datasets.manifest import Manifest
 from sfumato_datasets.names import DatasetNameError, check_dataset_name
 
@@ -74,7 +74,7 @@ class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
             )
         )
         return datasets_pb2.ListImportsResponse(
-            imports=[await self._import(job) for job in page.rows],
+            imports=[await self._import(job, with_notes=False) for job in page.rows],
             next_page_token=page.next_page_token,
         )
 
@@ -168,7 +168,8 @@ class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
             after = str(decode_token(query, request.page_token, [str])[0])
         size = page_size(request.page_size)
         rows = samples_after(manifest, after, size + 1)
-        page = cut_page(rows, size, query, lambda sample: [sample.file_name])
+        fitting = rows_that_fit(rows[:size], lambda row: messages.sample_message(row).ByteSize())
+        page = cut_page(rows, len(fitting), query, lambda sample: [sample.file_name])
         return datasets_pb2.ListSamplesResponse(
             version=messages.version_message(version),
             samples=[messages.sample_message(sample) for sample in page.rows],
@@ -219,12 +220,15 @@ class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
         )
         return datasets_pb2.UnpinVersionResponse()
 
-    async def _import(self, job: Job) -> datasets_pb2.Import:
+    async def _import(self, job: Job, *, with_notes: bool = True) -> datasets_pb2.Import:
+        if job.state is JobState.EXPIRED:
+            return datasets_pb2.Import(name=job.name, owner=job.owner, status=job_status(job))
         record = await self._platform.database.read(
             lambda connection: storage.get_import(connection, job.name)
         )
-        notes = await self._engine.jobs.events(job.name, 0, kind="note")
-        return messages.import_message(job, record, await self._made_version(record), notes)
+        notes = await self._engine.jobs.events(job.name, 0, kind="note") if with_notes else []
+        told = [note for note in notes if note.sequence <= job.last_sequence]
+        return messages.import_message(job, record, await self._made_version(record), told)
 
     async def _made_version(self, record: storage.ImportRecord) -> storage.Version | None:
         number = record.version_number
@@ -252,8 +256,7 @@ class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
                 connection, owner, reference.dataset, version_number(reference)
             )
         )
-        manifests = self._engine.importer.manifests
-        return version, await asyncio.to_thread(load_manifest, version.digest, manifests)
+        return version, await self._engine.importer.manifest(version)
 
 
 def version_number(reference: datasets_pb2.VersionRef) -> int | None:

@@ -151,8 +151,10 @@ def insert_import(connection: Connection, record: ImportRecord) -> None:
 
 
 def get_import(connection: Connection, job: str) -> ImportRecord:
-    """The import of a job."""
-    row = connection.execute(select(imports).where(imports.c.job == job)).one()
+    """The import of a job. Raises NotFound for one that was removed meanwhile."""
+    row = connection.execute(select(imports).where(imports.c.job == job)).one_or_none()
+    if row is None:
+        raise NotFound.resource("import", job)
     return ImportRecord(**{name: row._mapping[name] for name in ImportRecord.__slots__})
 
 

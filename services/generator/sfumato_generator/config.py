@@ -1,11 +1,41 @@
 """[generator]: the generator service's section of the configuration."""
 
 from dataclasses import dataclass
+from pathlib import Path
+
+from sfumato_chassis.config import ConfigError
+
+PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GeneratorConfig:
-    """[generator]."""
+    """[generator].
+
+    Attributes:
+        model_roots: Folders on the server that hold base models; ``<data_dir>/models`` always is one.
+        device: Where pictures are made: ``cpu`` or ``cuda:<n>``. One generation at a time.
+        precision: ``fp32``, ``bf16``, ``fp16``, or ``auto``: fp32 on a CPU, bf16 elsewhere.
+        max_resident_models: Models kept between generations; the least recently used leaves first.
+        idle_unload_seconds: An idle worker leaves the device after this long; 0 lets it stay.
+        max_queued_generations: More are refused with QUEUE_FULL.
+        generation_retention_hours: How long a generation's record is kept after its end. Its images
+            stay in the gallery.
+    """
+
+    model_roots: tuple[Path, ...] = ()
+    device: str = "cpu"
+    precision: str = "auto"
+    max_resident_models: int = 1
+    idle_unload_seconds: float = 600.0
+    max_queued_generations: int = 100
+    generation_retention_hours: float = 24.0
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise ConfigError(f"generator.precision: must be one of {', '.join(PRECISIONS)}")
+        if self.max_resident_models < 1:
+            raise ConfigError("generator.max_resident_models: must be at least 1")
 
 
 SECTION = GeneratorConfig

@@ -1,11 +1,29 @@
 """[trainer]: the trainer service's section of the configuration."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainerConfig:
-    """[trainer]."""
+    """[trainer].
+
+    Attributes:
+        model_roots: Folders on the server that hold base models; ``<data_dir>/models`` always is one.
+        device: Where runs train: ``cpu`` or ``cuda:<n>``. One run at a time.
+        max_queued_runs: More are refused with QUEUE_FULL.
+        max_idle_attempts: A run whose process dies this often in a row without having taken a step
+            fails with WORKER_DIED_REPEATEDLY.
+        pin_minutes: How long a dataset version stays pinned without being renewed.
+        allow_download: Whether base models that are not on this machine are fetched from the Hub.
+    """
+
+    model_roots: tuple[Path, ...] = ()
+    device: str = "cpu"
+    max_queued_runs: int = 100
+    max_idle_attempts: int = 5
+    pin_minutes: float = 60.0
+    allow_download: bool = True
 
 
 SECTION = TrainerConfig

@@ -60,14 +60,20 @@ class Preparing(Event):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded(Event):
-    """The denoiser is ready. `encoders_loaded` counts text encoders and VAEs that were loaded."""
+    """The denoiser is ready. `encoders_loaded` counts text encoders and VAEs that were loaded.
+
+    `base_revision` is the marker of the base weights; hits and misses are the conditioning cache's.
+    """
 
     kind: ClassVar[str] = "loaded"
     precision: Precision
     encoders_loaded: int
     compiled: bool
-    cache_hits: int
-    cache_misses: int
+    base_revision: str
+    latent_hits: int
+    latent_misses: int
+    text_hits: int
+    text_misses: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

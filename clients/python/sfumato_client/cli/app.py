@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from sfumato_client.calls import RetryPolicy
 from sfumato_client.channel import Addresses, Connection
 from sfumato_client.cli import datasets, generating, local, training
 from sfumato_client.cli.session import Session
@@ -52,12 +53,19 @@ def build(arguments: Sequence[str]) -> typer.Typer:
             bool,
             typer.Option("--trace", help="Print the grpcurl line of each call to standard error."),
         ] = False,
+        retry_seconds: Annotated[
+            float, typer.Option(min=0, help="How long to try a server that does not answer.")
+        ] = 10.0,
     ) -> None:
         connection = Connection.from_environment(os.environ)
         if address is not None:
             connection = replace(connection, addresses=Addresses.all_at(address))
         context.obj = Session(
-            connection=connection, as_json=as_json, trace=trace, arguments=arguments
+            connection=connection,
+            policy=RetryPolicy(budget_seconds=retry_seconds),
+            as_json=as_json,
+            trace=trace,
+            arguments=arguments,
         )
 
     pass_through = {"allow_extra_args": True, "ignore_unknown_options": True}

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from sfumato.datasets.v1 import datasets_pb2
 
+from sfumato.datasets.v1 import datasets_pb2
 from sfumato_client.calls import new_request_id
 from sfumato_client.cli.failures import ExitCode
 from sfumato_client.cli.following import (
@@ -108,7 +108,7 @@ def import_folder(
         check(request)
         session.reattach = session.repeated_with(request.request_id)
         response = await client.datasets.create_import(request)
-        created: datasets_pb2.Import = response.import_job
+        created = response.import_job
         if validate_only or detach:
             session.print_message(created)
             return ExitCode.OK

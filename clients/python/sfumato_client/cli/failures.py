@@ -7,7 +7,6 @@ from enum import IntEnum
 from typing import TextIO
 
 from sfumato.job.v1 import errors_pb2, job_pb2
-
 from sfumato_client.cli.text import printable
 from sfumato_client.errors import InvalidArgument, NotFound, SfumatoError, TransportLost
 
@@ -58,7 +57,9 @@ def print_error(error: SfumatoError, file: TextIO, *, as_json: bool) -> None:
         return
     title = "UNREACHABLE" if isinstance(error, TransportLost) else error.reason or error.code.name
     lines = [f"{title}: {error.message}"]
-    lines += [f"  {refused.field}: {refused.description}" for refused in error.field_violations]
+    refusals = [f"{refused.field}: {refused.description}" for refused in error.field_violations]
+    # The message of a single refused field repeats it.
+    lines += [f"  {refusal}" for refusal in refusals if refusal != error.message]
     lines += [f"  {key}: {value}" for key, value in sorted(error.details.items())]
     if error.retry_delay_seconds is not None:
         lines.append(f"  try again in {error.retry_delay_seconds:g} s")

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Generic, TypeVar, cast
 import typer
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
+
 from sfumato.job.v1 import bounds_pb2
 
 MessageT = TypeVar("MessageT", bound=Message)

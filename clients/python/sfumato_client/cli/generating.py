@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from sfumato.generator.v1 import generator_pb2
 
+from sfumato.generator.v1 import generator_pb2
 from sfumato_client.calls import new_request_id
 from sfumato_client.cli.failures import ExitCode
 from sfumato_client.cli.fields import FieldOptions

@@ -43,11 +43,12 @@ def show(
     ] = None,
 ) -> None:
     """Print every setting in force and where it came from."""
-    from sfumato_chassis.config import CHASSIS_SECTIONS, ConfigError, load_config
+    from sfumato_chassis.config import ConfigError, load_config
+    from sfumato_chassis.serve import all_sections
 
     session = session_of(context)
     try:
-        loaded = load_config(CHASSIS_SECTIONS, file=config_file, environment=os.environ)
+        loaded = load_config(all_sections(), file=config_file, environment=os.environ)
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         raise typer.Exit(ExitCode.INVALID) from error

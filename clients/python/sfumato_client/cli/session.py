@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from rich.console import Console
 from rich.table import Table
 
+from sfumato_client.calls import RetryPolicy
 from sfumato_client.channel import Connection
 from sfumato_client.cli.failures import ExitCode, exit_code_of, print_error
 from sfumato_client.cli.text import printable
@@ -29,6 +30,7 @@ class Session:
     """Options that stand before the command, and the way to the screen."""
 
     connection: Connection
+    policy: RetryPolicy
     as_json: bool
     trace: bool
     # The words after `sfumato`, to say how a command is repeated.
@@ -59,7 +61,8 @@ class Session:
         self, work: Callable[[Client], Awaitable[ExitCode | None]]
     ) -> ExitCode | None:
         interceptors = Trace(record=_print_call) if self.trace else None
-        async with Client(self.connection, interceptors=interceptors) as client:
+        client = Client(self.connection, policy=self.policy, interceptors=interceptors)
+        async with client:
             return await work(client)
 
     def repeated_with(self, request_id: str) -> str:

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 from sfumato.job.v1 import sources_pb2
-
 from sfumato_client.client import Client
 from sfumato_client.errors import NotFound
 

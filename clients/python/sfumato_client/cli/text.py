@@ -6,6 +6,7 @@ import math
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
+
 from sfumato.job.v1 import job_pb2
 
 

@@ -124,10 +124,14 @@ class ConditioningCache:
 
     def path(self, key: ConditioningKey) -> Path:
         """Where the entry of a key lies."""
-        return self._directory / key.kind / f"{key.digest()}.safetensors"
+        return self.path_of_kind(key.kind) / f"{key.digest()}.safetensors"
+
+    def path_of_kind(self, kind: Kind) -> Path:
+        """Directory of all entries of a kind."""
+        return self._directory / kind
 
     def _records(self, kind: Kind) -> Iterator[dict[str, Any]]:
-        for path in sorted((self._directory / kind).glob("*.safetensors")):
+        for path in sorted(self.path_of_kind(kind).glob("*.safetensors")):
             try:
                 record = json.loads(read_header(path, ADAPTER_LIMITS).metadata["key"])
             except (OSError, SafetensorsError, KeyError, ValueError):

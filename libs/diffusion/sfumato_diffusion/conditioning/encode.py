@@ -10,9 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfumato_imaging.geometry import cover_crop
-from sfumato_imaging.reader import read_image
-
 from sfumato_diffusion.conditioning.cache import ConditioningCache, Entry, Miss, obtain
 from sfumato_diffusion.conditioning.keys import ConditioningKey
 from sfumato_diffusion.conditioning.plan import (
@@ -24,6 +21,8 @@ from sfumato_diffusion.conditioning.plan import (
 )
 from sfumato_diffusion.conditioning.variants import VariantDraw
 from sfumato_diffusion.families.contract import Family, LatentStatistics, PromptEmbedding
+from sfumato_imaging.geometry import cover_crop
+from sfumato_imaging.reader import read_image
 
 OnItem = Callable[[int, int], None]
 """Called with (items ready, items in all); it may raise to end the fill between two items."""
@@ -39,6 +38,10 @@ class ConditioningReport:
     misses: Counter[tuple[str, str]] = field(default_factory=Counter)
     encoder_calls: Counter[str] = field(default_factory=Counter)
     encoders_loaded: int = 0
+
+    def num_misses(self, kind: str) -> int:
+        """Misses of one kind, whatever the reason."""
+        return sum(count for (missed, _), count in self.misses.items() if missed == kind)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -98,7 +98,7 @@ class Family(ABC):
         """The VAE alone, in eval mode and frozen."""
         self.info.check_precision(precision)
         vae = diffusers.AutoencoderKL.from_pretrained(
-            source, subfolder="vae", torch_dtype=TORCH_DTYPES[precision], use_safetensors=True
+            source, subfolder="vae", dtype=TORCH_DTYPES[precision], use_safetensors=True
         )
         return vae.eval().requires_grad_(False)
 
@@ -108,7 +108,7 @@ class Family(ABC):
         denoiser = getattr(diffusers, self.info.denoiser_class).from_pretrained(
             source,
             subfolder=self.info.denoiser_component,
-            torch_dtype=TORCH_DTYPES[precision],
+            dtype=TORCH_DTYPES[precision],
             use_safetensors=True,
         )
         return cast(nn.Module, denoiser.eval().requires_grad_(False))
@@ -219,7 +219,7 @@ class Family(ABC):
         self.info.check_precision(precision)
         pipeline = getattr(diffusers, self.info.pipeline_class).from_pretrained(
             source,
-            torch_dtype=TORCH_DTYPES[precision],
+            dtype=TORCH_DTYPES[precision],
             use_safetensors=True,
             **dict.fromkeys(omit),
         )

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+
 from sfumato_diffusion.conditioning.cache import ConditioningCache
 from sfumato_diffusion.conditioning.encode import Conditioning, fill_conditioning
 from sfumato_diffusion.conditioning.plan import EncoderSource, ImageItem, encoder_source
 from sfumato_diffusion.conditioning.variants import draw_variants
 from sfumato_diffusion.families.contract import Family
-
 from sfumato_trainer.events import Preparing, Warned
 from sfumato_trainer.settings import TrainingPlan, TrainingSample, TrainingSettings
 from sfumato_trainer.stages.reporter import Reporter, check_early_end

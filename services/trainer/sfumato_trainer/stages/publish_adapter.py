@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+
 from sfumato_diffusion.adapter_metadata import AdapterOrigin, adapter_metadata
 from sfumato_diffusion.adapters import save_adapter
 from sfumato_diffusion.families.info import FamilyInfo
-
 from sfumato_trainer.events import Artifact, Published
 from sfumato_trainer.settings import TrainingPlan
 from sfumato_trainer.stages.reporter import Reporter, check_lease

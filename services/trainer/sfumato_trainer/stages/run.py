@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+
 from sfumato_diffusion.adapters import AdapterError
 from sfumato_diffusion.conditioning.cache import NonFiniteConditioningError
 from sfumato_diffusion.families.contract import Family
@@ -15,7 +16,6 @@ from sfumato_diffusion.model_files import ModelNotFoundError, locate_model
 from sfumato_diffusion.randomness import preserved_global_state
 from sfumato_diffusion.source_revision import source_revision
 from sfumato_imaging.errors import ImageError
-
 from sfumato_trainer.events import Cancelled, Failed, Succeeded
 from sfumato_trainer.settings import TrainingPlan
 from sfumato_trainer.stages.cache_conditioning import cache_conditioning

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from sfumato_diffusion.checkpoint import (
     CheckpointRecord,
     FoundCheckpoint,
@@ -17,7 +18,6 @@ from sfumato_diffusion.checkpoint import (
 )
 from sfumato_diffusion.conditioning.plan import device_class
 from sfumato_diffusion.ema import MovingAverage
-
 from sfumato_trainer.events import Resumed, Warned
 from sfumato_trainer.settings import TrainingPlan
 from sfumato_trainer.stages.reporter import Reporter, TrainingError

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
+
 from sfumato_diffusion import objective
 from sfumato_diffusion.conditioning.encode import Conditioning
 from sfumato_diffusion.durable_files import Failpoint
@@ -14,8 +16,6 @@ from sfumato_diffusion.families.contract import Family, PromptEmbedding
 from sfumato_diffusion.optimisation import NamedAdamW, gradient_norm, learning_rate_factor
 from sfumato_diffusion.randomness import NamedGenerators
 from sfumato_diffusion.schedule import FlowSchedule
-from torch import nn
-
 from sfumato_trainer.settings import TrainingPlan
 from sfumato_trainer.stages.cache_conditioning import EMPTY_PROMPT, caption_of
 from sfumato_trainer.stages.reporter import TrainingError

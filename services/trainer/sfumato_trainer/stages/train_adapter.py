@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+
 from sfumato_diffusion.adapters import AdapterShape, inject_adapter
 from sfumato_diffusion.checkpoint import prune_checkpoints, save_checkpoint
 from sfumato_diffusion.conditioning.encode import Conditioning
 from sfumato_diffusion.families.contract import Family
 from sfumato_diffusion.randomness import seed_global
 from sfumato_diffusion.schedule import FlowSchedule, flow_schedule
-
 from sfumato_trainer.events import (
     CheckpointFailed,
     CheckpointSaved,
@@ -56,7 +56,7 @@ def train_adapter(
     Raises TrainingError, LeaseLostError, AdapterError, UnsupportedPrecisionError.
     """
     found = find_resumable(plan)
-    session = _open_session(plan, family, model_directory, conditioning, reporter)
+    session = _open_session(plan, family, model_directory, conditioning, identity, reporter)
     restore_session(session, found, plan, identity, reporter)
     command = _loop(session, plan, identity, reporter, clock)
     return Trained(session=session, command=command)
@@ -77,6 +77,7 @@ def _open_session(
     family: Family,
     model_directory: Path,
     conditioning: Conditioning,
+    identity: RunIdentity,
     reporter: Reporter,
 ) -> TrainingSession:
     settings = plan.settings
@@ -102,8 +103,11 @@ def _open_session(
             precision=settings.precision,
             encoders_loaded=report.encoders_loaded,
             compiled=False,
-            cache_hits=report.hits.total(),
-            cache_misses=report.misses.total(),
+            base_revision=str(identity.fields["base_revision"]),
+            latent_hits=report.hits["latents"],
+            latent_misses=report.num_misses("latents"),
+            text_hits=report.hits["text"],
+            text_misses=report.num_misses("text"),
         )
     )
     return session

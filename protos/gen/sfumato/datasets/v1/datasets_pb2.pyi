@@ -232,7 +232,7 @@ class Import(_message.Message):
     def progress(self) -> Global___ImportProgress: ...
     @_builtins.property
     def notes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ImportNote]:
-        """Files that were refused or changed on the way, so far."""
+        """Files that were refused or changed on the way, so far; the first 500. Empty in a list."""
 
     @_builtins.property
     def version(self) -> Global___DatasetVersion:

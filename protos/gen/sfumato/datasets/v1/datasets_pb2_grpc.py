@@ -185,7 +185,10 @@ class DatasetsServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListSamples(self, request, context):
-        """Samples of one version, by file name. NOT_FOUND; INVALID_ARGUMENT PAGE_TOKEN_INVALID.
+        """Samples of one version, by file name; fewer than asked for where their captions would not fit a
+        message.
+
+        NOT_FOUND; INVALID_ARGUMENT PAGE_TOKEN_INVALID; DATA_LOSS BLOB_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -194,7 +197,7 @@ class DatasetsServiceServicer(object):
     def StreamSamples(self, request, context):
         """Every sample of one version, by file name. After a lost connection call again.
 
-        NOT_FOUND.
+        NOT_FOUND; DATA_LOSS BLOB_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -55,11 +55,15 @@ class DatasetsServiceStub:
     ListDatasets: _aio.UnaryUnaryMultiCallable[_datasets_pb2.ListDatasetsRequest, _datasets_pb2.ListDatasetsResponse]
     """By name. INVALID_ARGUMENT PAGE_TOKEN_INVALID."""
     ListSamples: _aio.UnaryUnaryMultiCallable[_datasets_pb2.ListSamplesRequest, _datasets_pb2.ListSamplesResponse]
-    """Samples of one version, by file name. NOT_FOUND; INVALID_ARGUMENT PAGE_TOKEN_INVALID."""
+    """Samples of one version, by file name; fewer than asked for where their captions would not fit a
+    message.
+
+    NOT_FOUND; INVALID_ARGUMENT PAGE_TOKEN_INVALID; DATA_LOSS BLOB_CORRUPT.
+    """
     StreamSamples: _aio.UnaryStreamMultiCallable[_datasets_pb2.StreamSamplesRequest, _datasets_pb2.StreamSamplesResponse]
     """Every sample of one version, by file name. After a lost connection call again.
 
-    NOT_FOUND.
+    NOT_FOUND; DATA_LOSS BLOB_CORRUPT.
     """
     PinVersion: _aio.UnaryUnaryMultiCallable[_datasets_pb2.PinVersionRequest, _datasets_pb2.PinVersionResponse]
     """Keeps a version from being deleted for as long as the lease lasts; pinning again renews it.
@@ -173,7 +177,11 @@ class DatasetsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _datasets_pb2.ListSamplesRequest,
         context: _aio.ServicerContext[_datasets_pb2.ListSamplesRequest, _abc.Awaitable[_datasets_pb2.ListSamplesResponse]],
     ) -> _abc.Awaitable[_datasets_pb2.ListSamplesResponse]:
-        """Samples of one version, by file name. NOT_FOUND; INVALID_ARGUMENT PAGE_TOKEN_INVALID."""
+        """Samples of one version, by file name; fewer than asked for where their captions would not fit a
+        message.
+
+        NOT_FOUND; INVALID_ARGUMENT PAGE_TOKEN_INVALID; DATA_LOSS BLOB_CORRUPT.
+        """
 
     @_abc_1.abstractmethod
     def StreamSamples(
@@ -183,7 +191,7 @@ class DatasetsServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.AsyncIterator[_datasets_pb2.StreamSamplesResponse]:
         """Every sample of one version, by file name. After a lost connection call again.
 
-        NOT_FOUND.
+        NOT_FOUND; DATA_LOSS BLOB_CORRUPT.
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,65 @@
+"""Questions to the table of jobs, each inside a transaction of the caller's."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, select
+
+from sfumato_chassis.errors import NotFound, Reason
+from sfumato_chassis.job_rows import to_job
+from sfumato_chassis.jobs import Job, JobState
+from sfumato_chassis.paging import Page, cut_page, decode_token
+from sfumato_chassis.tables import jobs, request_ids
+
+
+def find_job(connection: Connection, kind: str, name: str, owner: str) -> Job:
+    """The job ``name`` of ``owner``.
+
+    Raises:
+        NotFound: RESOURCE_NOT_FOUND, or JOB_EXPIRED for one whose record was removed.
+    """
+    row = connection.execute(
+        select(jobs).where(jobs.c.name == name, jobs.c.kind == kind)
+    ).one_or_none()
+    if row is not None and row.owner == owner:
+        return to_job(row)
+    expired = connection.execute(
+        select(request_ids.c.resource).where(
+            request_ids.c.resource == name,
+            request_ids.c.principal == owner,
+            request_ids.c.expired,
+        )
+    ).first()
+    if expired is not None:
+        raise NotFound(
+            Reason.JOB_EXPIRED,
+            f"the record of {name} was removed after its retention",
+            resource_type=kind,
+            resource_name=name,
+        )
+    raise NotFound.resource(kind, name)
+
+
+def select_job_page(
+    connection: Connection, kind: str, owner: str, *, size: int, token: str
+) -> Page[Job]:
+    """A page of ``owner``'s jobs, newest first."""
+    query = {"list": kind, "owner": owner}
+    statement = (
+        select(jobs)
+        .where(jobs.c.kind == kind, jobs.c.owner == owner)
+        .order_by(jobs.c.ordinal.desc())
+        .limit(size + 1)
+    )
+    if token:
+        (before,) = decode_token(query, token, [int])
+        statement = statement.where(jobs.c.ordinal < before)
+    found = [to_job(row) for row in connection.execute(statement)]
+    return cut_page(found, size, query, lambda job: [job.ordinal])
+
+
+def jobs_in_states(connection: Connection, kind: str, *states: JobState) -> Sequence[Job]:
+    """All jobs in one of ``states``, oldest first."""
+    statement = (
+        select(jobs).where(jobs.c.kind == kind, jobs.c.state.in_(states)).order_by(jobs.c.ordinal)
+    )
+    return [to_job(row) for row in connection.execute(statement)]

@@ -1,0 +1,136 @@
+"""The device and the worker process on it: the lease is held for as long as the process lives."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sfumato_chassis.clock import Clock
+from sfumato_chassis.leases import DEFAULT_LEASE, RENEWALS_PER_LEASE, Held, LeaseStore, device_key
+from sfumato_chassis.logging import get_logger
+from sfumato_chassis.worker_channel import WorkerChannel, WorkerHandle
+
+HOLDER = "generator"
+PURPOSE = "resident"
+WORKER_MODULE = "sfumato_generator.worker"
+POLL_SECONDS = 0.5
+RENEWAL_SECONDS = DEFAULT_LEASE.total_seconds() / RENEWALS_PER_LEASE
+GOODBYE_SECONDS = 5.0
+"""How long a worker that was sent away may take; then it is ended."""
+
+log = get_logger(__name__)
+
+
+class Device:
+    """One device of this machine.
+
+    Attributes:
+        worker: The process on it; None when the device is left to others.
+        wanted_by: Who asked for it while it was held.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        channel: WorkerChannel,
+        leases: LeaseStore,
+        *,
+        clock: Clock,
+        directory: Path,
+        configuration: Mapping[str, Any],
+        on_change: Callable[[], None],
+    ) -> None:
+        """
+        Args:
+            name: ``cpu`` or ``cuda:<n>``.
+            directory: Of the worker's configuration and log.
+            configuration: What the worker needs.
+            on_change: Called when the worker is gone and when somebody wants the device.
+        """
+        self.name = name
+        self.worker: WorkerHandle | None = None
+        self.wanted_by: str | None = None
+        self._key = device_key(name)
+        self._channel = channel
+        self._leases = leases
+        self._clock = clock
+        self._directory = directory
+        self._configuration = configuration
+        self._on_change = on_change
+        self._attendance: asyncio.Task[None] | None = None
+
+    async def clear(self) -> None:
+        """Gives back what an earlier life of this service held."""
+        await self._leases.release(self._key, HOLDER)
+
+    async def foreign_holder(self) -> str | None:
+        """Who else has the device, or is about to get it."""
+        lease = await self._leases.get(self._key)
+        if lease is None:
+            return None
+        return lease.wanted_by if lease.holder == HOLDER else lease.holder
+
+    async def occupy(self) -> WorkerHandle:
+        """The worker on the device, started if there is none.
+
+        Raises:
+            Held: Somebody else has the device; it is marked as wanted.
+            OSError: No process could be started.
+        """
+        if self.worker is not None:
+            return self.worker
+        await self._leases.acquire(self._key, HOLDER, PURPOSE)
+        try:
+            worker = await self._channel.launch(
+                WORKER_MODULE, self._configuration, directory=self._directory
+            )
+        except OSError:
+            await self._leases.release(self._key, HOLDER)
+            raise
+        self.worker, self.wanted_by = worker, None
+        self._attendance = asyncio.create_task(self._attend(worker))
+        return worker
+
+    async def leave(self, command: str) -> None:
+        """Sends the worker away with ``stop`` or ``drain`` and gives the device back."""
+        worker, attendance = self.worker, self._attendance
+        if worker is None or attendance is None:
+            return
+        worker.order(command)
+        await asyncio.wait([attendance], timeout=GOODBYE_SECONDS)
+        if not attendance.done():
+            log.warning("worker did not leave in time", worker=worker.worker_id)
+            self._channel.kill(worker)
+            await asyncio.wait([attendance])
+
+    async def _attend(self, worker: WorkerHandle) -> None:
+        """Stays until the worker is gone, then gives the device back."""
+        renewing = asyncio.create_task(self._keep_lease(worker))
+        try:
+            await self._channel.wait_gone(worker)
+        finally:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+            await self._leases.release(self._key, HOLDER)
+            self.worker = None
+            self._on_change()
+
+    async def _keep_lease(self, worker: WorkerHandle) -> None:
+        """Renews the lease and looks who wants the device; a lease that is lost ends the worker."""
+        renewed = self._clock.monotonic()
+        while True:
+            await self._clock.sleep(POLL_SECONDS)
+            try:
+                lease = await self._leases.get(self._key)
+                if lease is None or self._clock.monotonic() - renewed >= RENEWAL_SECONDS:
+                    lease = await self._leases.acquire(self._key, HOLDER, PURPOSE)
+                    renewed = self._clock.monotonic()
+                if lease.holder != HOLDER:
+                    raise Held(lease)
+            except Held as error:
+                log.warning("device lost to another holder", holder=error.lease.holder)
+                self._channel.kill(worker)
+                return
+            if lease.wanted_by != self.wanted_by:
+                self.wanted_by = lease.wanted_by
+                self._on_change()

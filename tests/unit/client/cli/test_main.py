@@ -1,0 +1,75 @@
+"""Commands that need no server."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from sfumato_client.cli.main import main
+
+COMMANDS = [
+    (),
+    ("datasets",),
+    ("datasets", "import"),
+    ("datasets", "watch"),
+    ("datasets", "list"),
+    ("datasets", "show"),
+    ("train",),
+    ("train", "start"),
+    ("train", "watch"),
+    ("train", "stop"),
+    ("train", "cancel"),
+    ("train", "list"),
+    ("train", "show"),
+    ("generate",),
+    ("gallery", "list"),
+    ("gallery", "get"),
+    ("tiny",),
+    ("config", "show"),
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_help(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    assert main([*words, "--help"]) == 0
+    assert "Usage: sfumato" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("before", [(), ("--address", "127.0.0.1:1")], ids=["plain", "with option"])
+def test_serve_hands_its_words_over(
+    monkeypatch: pytest.MonkeyPatch, before: tuple[str, ...]
+) -> None:
+    received: list[list[str]] = []
+
+    def serve_main(arguments: Sequence[str]) -> int:
+        received.append(list(arguments))
+        return 7
+
+    module = types.ModuleType("sfumato_chassis.serve")
+    module.main = serve_main  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "sfumato_chassis.serve", module)
+    assert main([*before, "serve", "--only", "trainer", "--help"]) == 7
+    assert received == [["--only", "trainer", "--help"]]
+
+
+def test_config_show_prints_value_and_origin(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    file = tmp_path / "sfumato.toml"
+    file.write_text("[server]\nport = 7999\n")
+    assert main(["config", "show", "--config", str(file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert ["server.port", "7999", str(file)] in [line.split() for line in lines]
+    assert ["server.host", "127.0.0.1", "default"] in [line.split() for line in lines]
+
+
+def test_unknown_setting_is_code_2(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "sfumato.toml"
+    file.write_text("[server]\nporto = 1\n")
+    assert main(["config", "show", "--config", str(file)]) == 2
+    assert "porto" in capsys.readouterr().err

@@ -1,0 +1,44 @@
+import hashlib
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sfumato_diffusion.families.registry import build_tiny, list_families
+
+FAMILIES = [info.name for info in list_families()]
+
+
+def _digests(directory: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_same_seed_same_bytes_in_another_process(
+    tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    script = (
+        "import sys, pathlib; from sfumato_diffusion.families.registry import build_tiny; "
+        "[build_tiny(name, pathlib.Path(sys.argv[1]) / name) for name in sys.argv[2:]]"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path), *FAMILIES], check=True)
+    for family in FAMILIES:
+        assert _digests(tmp_path / family) == _digests(tiny_model(family))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_small_and_seeded(family: str, tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    directory = tiny_model(family)
+    assert sum(path.stat().st_size for path in directory.rglob("*") if path.is_file()) < 2e6
+    build_tiny(family, tmp_path, seed=1)
+    other = _digests(tmp_path)
+    weights = [name for name in other if name.endswith(".safetensors")]
+    assert len(weights) >= 3
+    assert all(
+        other[name] != digest for name, digest in _digests(directory).items() if name in weights
+    )

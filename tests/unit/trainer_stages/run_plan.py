@@ -1,0 +1,60 @@
+"""A worker process: runs the plan in a JSON file, and may kill itself on the way.
+
+Usage: run_plan.py PLAN BLOBS [FAILPOINT COUNT]. Prints the files under the base model that were
+opened, one a line.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+
+from sfumato_trainer.events import Event
+from sfumato_trainer.settings import TrainingPlan
+from sfumato_trainer.stages.run import run_training
+
+
+class Reporter:
+    def __init__(self, deadly: str, count: int) -> None:
+        self._deadly = deadly
+        self._left = count
+
+    def emit(self, event: Event) -> None:
+        json.dumps(event.to_json(), allow_nan=False)
+
+    def command(self) -> str:
+        return "none"
+
+    def may_publish(self) -> bool:
+        return True
+
+    def failpoint(self, name: str) -> None:
+        if name == self._deadly:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(plan_file: str, blobs: str, deadly: str = "", count: str = "1") -> int:
+    torch.set_num_threads(1)
+    plan = TrainingPlan.from_json(json.loads(Path(plan_file).read_text()))
+    model = str(plan.settings.base_model.reference)
+    opened: set[str] = set()
+
+    def audit(event: str, arguments: tuple[object, ...]) -> None:
+        if event == "open" and str(arguments[0]).startswith(model):
+            opened.add(os.path.relpath(str(arguments[0]), model))
+
+    sys.addaudithook(audit)
+    outcome = run_training(
+        plan, Reporter(deadly, int(count)), blob_path=lambda digest: Path(blobs) / digest
+    )
+    sys.stdout.write("\n".join(sorted(opened)))
+    return 0 if outcome.result == "succeeded" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
