@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from sqlalchemy import Connection
 
+from sfumato_chassis.background import BackgroundTasks, keep_running
 from sfumato_chassis.errors import JobFailure, Reason, ResourceExhausted, SfumatoError
 from sfumato_chassis.job_store import Fenced, JobStore
 from sfumato_chassis.jobs import (
@@ -55,19 +56,18 @@ class ImportEngine:
         self.importer = Importer(platform, config)
         self._running: dict[str, tuple[asyncio.Task[None], Report]] = {}
         self._wake = asyncio.Event()
-        self._scheduler: asyncio.Task[None] | None = None
+        self._background = BackgroundTasks()
 
     async def start(self) -> None:
         """Takes up what an earlier life left: its imports begin anew or end, by their policy."""
         await self.jobs.purge(remove=storage.remove_import)
         for job in await self.jobs.in_states(*ACTIVE):
             await self.jobs.append(job.name, [self._end_of(job)])
-        self._scheduler = asyncio.create_task(self._schedule())
+        self._background.spawn(keep_running("schedule", self._schedule, self._platform.clock))
 
     async def drain(self) -> None:
         """Stops imports; they begin anew with the next start, or end, by their policy."""
-        if self._scheduler is not None:
-            self._scheduler.cancel()
+        await self._background.cancel()
         running = list(self._running.values())
         for _, report in running:
             report.cancelled.set()

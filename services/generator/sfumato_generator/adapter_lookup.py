@@ -27,9 +27,7 @@ class TrainerAdapters:
     async def find(
         self, choices: Sequence[AdapterChoice], owner: str, *, path: str
     ) -> Sequence[FoundAdapter]:
-        connection = Connection(
-            addresses=Addresses.all_at(await self._address()), principal=owner
-        )
+        connection = Connection(addresses=Addresses.all_at(await self._address()), principal=owner)
         policy = RetryPolicy(
             budget_seconds=CALL_BUDGET_SECONDS, attempt_timeout_seconds=CALL_BUDGET_SECONDS
         )

@@ -240,7 +240,9 @@ def check_adapter_kinds(choices: Sequence[AdapterChoice]) -> None:
     for index, choice in enumerate(choices):
         if choice.kind not in {"training_run", "adapter"}:
             place = "an upload" if choice.kind == "upload_digest" else "the Hub"
-            raise incompatible(index, f"adapters from {place} cannot be used; name a run or adapter")
+            raise incompatible(
+                index, f"adapters from {place} cannot be used; name a run or adapter"
+            )
 
 
 def check_adapters(found: Sequence[FoundAdapter], model: LocatedModel) -> None:

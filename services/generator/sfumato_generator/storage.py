@@ -15,11 +15,12 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    and_,
     delete,
     func,
     insert,
+    or_,
     select,
-    tuple_,
     update,
 )
 
@@ -222,9 +223,8 @@ def select_images(
     if token:
         microseconds, name = decode_token(query, token, [int, str])
         before = EPOCH + timedelta(microseconds=int(microseconds))
-        statement = statement.where(
-            tuple_(images.c.create_time, images.c.name) < tuple_(before, name)
-        )
+        same_time = and_(images.c.create_time == before, images.c.name < name)
+        statement = statement.where(or_(images.c.create_time < before, same_time))
     found = [ImageRecord(**row._mapping) for row in connection.execute(statement)]
     return cut_page(found, size, query, image_key)
 

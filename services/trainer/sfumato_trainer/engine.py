@@ -6,7 +6,9 @@ run's policy what follows.
 """
 
 import asyncio
+import os
 import shutil
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -15,6 +17,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from sfumato_chassis.background import BackgroundTasks, keep_running
 from sfumato_chassis.errors import (
     FailedPrecondition,
     JobFailure,
@@ -35,17 +38,19 @@ from sfumato_chassis.jobs import (
     check_cancellable,
     failed_event,
     interrupted_event,
+    unexpected_failure,
 )
 from sfumato_chassis.leases import Held, device_key
 from sfumato_chassis.logging import get_logger, log_context
 from sfumato_chassis.platform import Platform
 from sfumato_chassis.requests import Request
 from sfumato_chassis.worker_channel import WorkerHandle
+from sfumato_diffusion.source_revision import hub_cache_roots
 from sfumato_trainer import storage
 from sfumato_trainer.config import TrainerConfig
 from sfumato_trainer.dataset_reader import DatasetReader
 from sfumato_trainer.runs import BaseModel, check_gated, resolve_base, resolve_settings
-from sfumato_trainer.settings import Lineage, ModelSource, TrainingPlan, TrainingSample
+from sfumato_trainer.settings import Lineage, TrainingPlan, TrainingSample
 from sfumato_trainer.storage import Run
 
 WORKER_MODULE = "sfumato_trainer.worker"
@@ -84,7 +89,7 @@ class TrainingEngine:
         self._channel = platform.worker_channel("trainer", self._on_report)
         self._wake = asyncio.Event()
         self._attempt: Attempt | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = BackgroundTasks()
 
     @property
     def model_roots(self) -> Sequence[Path]:
@@ -103,13 +108,13 @@ class TrainingEngine:
         for stray in survivors.values():
             self._channel.kill(stray)
             await self._channel.forget(stray)
-        self._spawn(self._schedule())
-        self._spawn(self._keep_pins())
+        clock = self._platform.clock
+        self._background.spawn(keep_running("schedule", self._schedule, clock))
+        self._background.spawn(keep_running("pins", self._keep_pins, clock))
 
     async def drain(self) -> None:
         """Brings the run to a checkpoint; it goes on with the next start, by its policy."""
-        for task in self._tasks:
-            task.cancel()
+        await self._background.cancel()
         attempt = self._attempt
         if attempt is not None:
             attempt.handle.order("drain")
@@ -245,12 +250,23 @@ class TrainingEngine:
             waiting = await self.jobs.update_queue()
             delay: float | None = None
             if waiting and self._attempt is None:
-                delay = await self._begin(waiting[0])
+                delay = await self._try_to_begin(waiting[0])
             try:
                 async with asyncio.timeout(delay):
                     await self._wake.wait()
             except TimeoutError:
                 continue
+
+    async def _try_to_begin(self, job: Job) -> float | None:
+        """Starts the next attempt of ``job``; a job that cannot be started fails, and others go on."""
+        try:
+            return await self._begin(job)
+        except Exception:
+            error_id = uuid.uuid4().hex
+            log.exception("run could not be started", job=job.name, error_id=error_id)
+            await self.jobs.append(job.name, [failed_event(unexpected_failure(error_id))])
+            await self._platform.leases.release(self._device_key, job.name)
+            return 0.0
 
     async def _begin(self, job: Job) -> float | None:
         """Starts the next attempt of ``job``; answers after how long to try again if it cannot."""
@@ -339,11 +355,13 @@ class TrainingEngine:
             run=job.name,
             attempt=job.attempt,
             fence=job.fence,
-            settings=replace(run.settings, base_model=ModelSource(reference=run.base_path or run.settings.base_model.reference)),
+            settings=run.settings,
             samples=tuple(samples),
-            lineage=Lineage(run="x", dataset=run.dataset, dataset_digest=run.dataset_digest),
+            lineage=Lineage(dataset=run.dataset, dataset_digest=run.dataset_digest),
             work_directory=directory,
             cache_directory=(self._platform.data_dir / "conditioning-cache").absolute(),
+            model_path=Path(run.base_path) if run.base_path else None,
+            cache_roots=hub_cache_roots(None, os.environ),
             device=self._config.device,
             allow_download=self._config.allow_download,
         )
@@ -388,11 +406,6 @@ class TrainingEngine:
             )
         except SfumatoError as error:
             log.warning("dataset version not pinned", job=job.name, reason=error.reason)
-
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

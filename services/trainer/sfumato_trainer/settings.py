@@ -198,9 +198,8 @@ class TrainingSample:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lineage:
-    """What the adapter says about where it comes from; nothing that differs between attempts."""
+    """What the adapter says about where it comes from; nothing that differs between equal runs."""
 
-    run: str
     dataset: str
     dataset_digest: str
 
@@ -211,7 +210,8 @@ class TrainingPlan:
 
     `work_directory` holds this run's checkpoints and its published adapter;
     `resume_checkpoint` names a bundle of another run, for a run made with resume_from (an
-    interrupted run resumes from its own work directory by itself).
+    interrupted run resumes from its own work directory by itself). `model_path` is where a base
+    model given as a directory lies; a Hub id is found under `cache_roots`.
     """
 
     run: str
@@ -222,6 +222,7 @@ class TrainingPlan:
     lineage: Lineage
     work_directory: Path
     cache_directory: Path
+    model_path: Path | None = None
     cache_roots: tuple[Path, ...] = ()
     resume_checkpoint: Path | None = None
     device: str = "cpu"
@@ -231,6 +232,11 @@ class TrainingPlan:
         if not self.samples:
             raise SettingsError("samples", "the dataset version holds no picture")
 
+    @property
+    def model_location(self) -> str:
+        """What leads to the base model's files: a path, or a Hub id."""
+        return str(self.model_path or self.settings.base_model.reference)
+
     def to_json(self) -> dict[str, Any]:
         record = dataclasses.asdict(self)
         record["settings"] = self.settings.to_json()
@@ -238,8 +244,9 @@ class TrainingPlan:
         record["work_directory"] = str(self.work_directory)
         record["cache_directory"] = str(self.cache_directory)
         record["cache_roots"] = [str(root) for root in self.cache_roots]
-        checkpoint = self.resume_checkpoint
-        record["resume_checkpoint"] = None if checkpoint is None else str(checkpoint)
+        for name in ("model_path", "resume_checkpoint"):
+            path = getattr(self, name)
+            record[name] = None if path is None else str(path)
         return record
 
     @classmethod
@@ -252,8 +259,9 @@ class TrainingPlan:
         values["work_directory"] = Path(values["work_directory"])
         values["cache_directory"] = Path(values["cache_directory"])
         values["cache_roots"] = tuple(Path(root) for root in values.get("cache_roots", ()))
-        if values.get("resume_checkpoint") is not None:
-            values["resume_checkpoint"] = Path(values["resume_checkpoint"])
+        for name in ("model_path", "resume_checkpoint"):
+            if values.get(name) is not None:
+                values[name] = Path(values[name])
         return cls(**values)
 
 

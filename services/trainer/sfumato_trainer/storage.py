@@ -164,6 +164,9 @@ def project_run(connection: Connection, job: Job, events: Sequence[Event]) -> No
     attempt_step, computed = run.attempt_step, run.num_steps_computed
     for event in events:
         data = event.data
+        if event.kind in {"progress", "checkpoint_saved"}:
+            computed += data["step"] - attempt_step
+            attempt_step = data["step"]
         match event.kind:
             case "started":
                 attempt_step = 0
@@ -172,8 +175,6 @@ def project_run(connection: Connection, job: Job, events: Sequence[Event]) -> No
             case "loaded":
                 values["base_revision"] = data["base_revision"]
             case "progress":
-                computed += data["step"] - attempt_step
-                attempt_step = data["step"]
                 values |= {"progress": dict(data), "idle_attempts": 0}
             case "checkpoint_saved":
                 values["checkpoint"] = dict(data)

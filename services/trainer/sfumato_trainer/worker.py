@@ -14,6 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import diffusers
+import transformers
+
 from sfumato_chassis.blobs import BlobFolder
 from sfumato_chassis.errors import JobFailure, Reason
 from sfumato_chassis.failpoints import Failpoint, from_environment
@@ -31,19 +34,26 @@ PROGRESS_SECONDS = 0.2
 EXIT_FENCED = 3
 
 REASONS: Mapping[str, Reason] = {
+    "ADAPTER_REFUSED": Reason.MODEL_UNSUPPORTED,
+    "CHECKPOINT_AT_TARGET": Reason.CHECKPOINT_MISMATCH,
+    "CHECKPOINT_IDENTITY": Reason.CHECKPOINT_MISMATCH,
     "CHECKPOINT_MISMATCH": Reason.CHECKPOINT_MISMATCH,
     "CHECKPOINT_MISSING": Reason.CHECKPOINT_MISSING,
     "CONDITIONING_NOT_FINITE": Reason.LOSS_NOT_FINITE,
+    "GRADIENT_NOT_FINITE": Reason.LOSS_NOT_FINITE,
     "LOSS_NOT_FINITE": Reason.LOSS_NOT_FINITE,
     "MODEL_NOT_FOUND": Reason.MODEL_LOAD_FAILED,
+    "MODEL_UNREADABLE": Reason.MODEL_LOAD_FAILED,
     "OUT_OF_MEMORY": Reason.MEMORY_EXCEEDED,
+    "RESOLUTION_NOT_MULTIPLE": Reason.MODEL_UNSUPPORTED,
     "SAMPLE_DAMAGED": Reason.BLOB_CORRUPT,
     "SAMPLE_MISSING": Reason.BLOB_CORRUPT,
     "SAMPLE_UNREADABLE": Reason.BLOB_CORRUPT,
+    "STORAGE_FAILED": Reason.DISK_FULL,
     "UNKNOWN_FAMILY": Reason.MODEL_UNSUPPORTED,
     "UNSUPPORTED_PRECISION": Reason.MODEL_UNSUPPORTED,
 }
-"""Public reason of each of the stages' failures; the others are MODEL_UNSUPPORTED."""
+"""Public reason of each of the stages' failures."""
 
 log = get_logger(__name__)
 
@@ -130,7 +140,7 @@ def event_data(event: Event) -> Mapping[str, Any]:
     """An event's fields as the log holds them: full digests, failures by public reason."""
     if isinstance(event, Failed):
         failure = JobFailure(
-            reason=REASONS.get(event.code, Reason.MODEL_UNSUPPORTED),
+            reason=REASONS[event.code],
             message=event.message,
             details={
                 "code": event.code,
@@ -150,6 +160,8 @@ def main(configuration_file: Path) -> int:
     """Runs one attempt; answers the exit code, 0 unless the run was given to another worker."""
     configuration = json.loads(configuration_file.read_text(encoding="utf-8"))
     configure_logging(level="info", json_lines=True)
+    diffusers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.disable_progress_bar()
     plan = TrainingPlan.from_json(configuration["plan"])
     failpoint = from_environment(os.environ)
     blobs = BlobFolder(Path(configuration["blobs"]), new_name=random_name, failpoint=failpoint)

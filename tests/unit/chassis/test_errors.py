@@ -39,8 +39,6 @@ def test_reasons_are_those_of_the_proto() -> None:
 def test_every_reason_is_of_one_class_or_only_a_jobs() -> None:
     assert CATALOGUE.keys() | JOB_REASONS == set(Reason)
     assert not CATALOGUE.keys() & JOB_REASONS
-    comments = errors_pb2.DESCRIPTOR.enum_types_by_name["ErrorReason"]
-    assert comments.values_by_name["ERROR_REASON_UNSPECIFIED"].number == 0
 
 
 def test_every_class_stands_for_a_status_of_its_own() -> None:

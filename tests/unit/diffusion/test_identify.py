@@ -11,7 +11,7 @@ from sfumato_diffusion.families.identify import UnidentifiedModelError, identify
     [
         ("black-forest-labs/FLUX.1-dev", "flux.1"),
         ("Tongyi-MAI/Z-Image-Turbo", "z-image"),
-        ("someone/my_flux_tune", "flux.1"),
+        ("someone/my_flux1_tune", "flux.1"),
         ("C:\\models\\z_image", "z-image"),
     ],
 )
@@ -20,7 +20,7 @@ def test_a_name_is_a_whole_segment_of_the_id(reference: str, family: str) -> Non
 
 
 def test_explicit_name_wins() -> None:
-    assert identify_family("Tongyi-MAI/Z-Image", explicit="flux").name == "flux.1"
+    assert identify_family("Tongyi-MAI/Z-Image", explicit="flux1").name == "flux.1"
 
 
 def test_a_directory_says_itself_what_it_is(tmp_path: Path) -> None:
@@ -37,7 +37,8 @@ def test_a_directory_says_itself_what_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reference", "reason"),
     [
-        ("org/fluxion", "NOT_RECOGNISED"),
+        ("org/flux1on", "NOT_RECOGNISED"),
+        ("black-forest-labs/FLUX.2-dev", "NOT_RECOGNISED"),
         ("org/some-model", "NOT_RECOGNISED"),
         ("black-forest-labs/FLUX.1-Kontext-dev", "NOT_TEXT_TO_IMAGE"),
         ("org/z-image-edit", "NOT_TEXT_TO_IMAGE"),

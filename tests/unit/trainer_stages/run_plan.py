@@ -1,12 +1,10 @@
-"""A worker process: runs the plan in a JSON file, and may kill itself on the way.
+"""A worker process: runs the plan in a JSON file.
 
-Usage: run_plan.py PLAN BLOBS [FAILPOINT COUNT]. Prints the files under the base model that were
-opened, one a line.
+Usage: run_plan.py PLAN BLOBS. Prints the files under the base model that were opened, one a line.
 """
 
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -18,10 +16,6 @@ from sfumato_trainer.stages.run import run_training
 
 
 class Reporter:
-    def __init__(self, deadly: str, count: int) -> None:
-        self._deadly = deadly
-        self._left = count
-
     def emit(self, event: Event) -> None:
         json.dumps(event.to_json(), allow_nan=False)
 
@@ -32,13 +26,10 @@ class Reporter:
         return True
 
     def failpoint(self, name: str) -> None:
-        if name == self._deadly:
-            self._left -= 1
-            if self._left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+        assert name
 
 
-def main(plan_file: str, blobs: str, deadly: str = "", count: str = "1") -> int:
+def main(plan_file: str, blobs: str) -> int:
     torch.set_num_threads(1)
     plan = TrainingPlan.from_json(json.loads(Path(plan_file).read_text()))
     model = str(plan.settings.base_model.reference)
@@ -49,9 +40,7 @@ def main(plan_file: str, blobs: str, deadly: str = "", count: str = "1") -> int:
             opened.add(os.path.relpath(str(arguments[0]), model))
 
     sys.addaudithook(audit)
-    outcome = run_training(
-        plan, Reporter(deadly, int(count)), blob_path=lambda digest: Path(blobs) / digest
-    )
+    outcome = run_training(plan, Reporter(), blob_path=lambda digest: Path(blobs) / digest)
     sys.stdout.write("\n".join(sorted(opened)))
     return 0 if outcome.result == "succeeded" else 1
 

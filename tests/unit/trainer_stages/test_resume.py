@@ -16,22 +16,41 @@ from sfumato_diffusion.checkpoint import TrainingState, find_latest, save_checkp
 RUN_PLAN = Path(__file__).with_name("run_plan.py")
 
 
-def _process(studio: Any, plan: Any, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _process(studio: Any, plan: Any) -> subprocess.CompletedProcess[str]:
     plan_file = plan.work_directory.with_suffix(".json")
     plan_file.write_text(json.dumps(plan.to_json()))
     command = [sys.executable, str(RUN_PLAN), str(plan_file), str(studio.directory / "blobs")]
-    return subprocess.run([*command, *arguments], capture_output=True, text=True)
+    return subprocess.run(command, capture_output=True, text=True)
 
 
-def test_killed_in_the_middle_and_resumed_in_fresh_processes(each_studio: Any) -> None:
-    straight, killed = each_studio.plan("straight"), each_studio.plan("killed")
-    each_studio.run(straight)
-    dead = _process(each_studio, killed, "train_adapter:micro_step", "7")
-    assert dead.returncode == -signal.SIGKILL, dead.stderr
+def _run_until_killed(studio: Any, plan: Any, reporter_of: Any, place: str, count: int) -> None:
+    """Run in a child that is killed when it passes `place` for the n-th time."""
+    child = os.fork()
+    if child == 0:
+        left = [count]
+
+        def die(name: str) -> None:
+            left[0] -= name == place
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        studio.run(plan, reporter_of(failpoint=die))
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+
+
+def test_killed_within_a_step_and_resumed_in_a_fresh_process(
+    each_studio: Any, reporter_of: Any
+) -> None:
+    """The resumed process finds the cache warm and opens neither encoders nor VAE."""
+    expected = each_studio.straight()
+    killed = each_studio.plan("killed")
+    _run_until_killed(each_studio, killed, reporter_of, "train_adapter:micro_step", 7)
     assert find_latest(killed.work_directory / "checkpoints").state.record.step == 2
     resumed = _process(each_studio, killed)
     assert resumed.returncode == 0, resumed.stderr
-    assert each_studio.bytes_of(straight) == each_studio.bytes_of(killed)
+    assert each_studio.bytes_of(killed) == expected
     opened = {name.split("/")[0] for name in resumed.stdout.split()}
     assert "transformer" in opened
     assert not any(name.startswith(("vae", "text_encoder", "tokenizer")) for name in opened)
@@ -55,32 +74,17 @@ def test_killed_in_the_middle_and_resumed_in_fresh_processes(each_studio: Any) -
 def test_killed_anywhere_ends_with_the_same_bytes(
     place: str, count: int, studio: Any, reporter_of: Any
 ) -> None:
-    straight, killed = studio.plan("straight"), studio.plan("killed")
-    studio.run(straight)
-    if place.startswith("cache"):
-        shutil.rmtree(studio.directory / "cache")
-    child = os.fork()
-    if child == 0:
-        left = [count]
-
-        def die(name: str) -> None:
-            left[0] -= name == place
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        studio.run(killed, reporter_of(failpoint=die))
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+    own_cache = {"cache_directory": studio.directory / "cache"}
+    killed = studio.plan("killed", plan_changes=own_cache if place.startswith("cache") else None)
+    _run_until_killed(studio, killed, reporter_of, place, count)
     assert studio.run(killed).result == "succeeded"
-    assert studio.bytes_of(straight) == studio.bytes_of(killed)
+    assert studio.bytes_of(killed) == studio.straight()
 
 
-def _half_run(studio: Any, reporter_of: Any) -> tuple[Any, Any]:
-    straight, halved = studio.plan("straight"), studio.plan("halved")
-    studio.run(straight)
+def _half_run(studio: Any, reporter_of: Any) -> Any:
+    halved = studio.plan("halved")
     studio.run(halved, reporter_of(command="drain", at_step=3))
-    return straight, halved
+    return halved
 
 
 def _without(part: str) -> Any:
@@ -107,23 +111,36 @@ def _without(part: str) -> Any:
      "generator.dropout", "torch.cpu"],
 )  # fmt: skip
 def test_losing_any_part_of_the_state_shows(part: str, studio: Any, reporter_of: Any) -> None:
-    straight, halved = _half_run(studio, reporter_of)
+    halved = _half_run(studio, reporter_of)
     directory = halved.work_directory / "checkpoints"
     state = find_latest(directory).state
     save_checkpoint(directory, _without(part)(state))
     assert studio.run(halved).result == "succeeded"
-    assert studio.bytes_of(straight) != studio.bytes_of(halved)
+    assert studio.bytes_of(halved) != studio.straight()
+
+
+def test_without_a_usable_checkpoint_the_run_starts_over_and_says_so(
+    studio: Any, reporter_of: Any
+) -> None:
+    halved = _half_run(studio, reporter_of)
+    for manifest in (halved.work_directory / "checkpoints").glob("*/manifest.json"):
+        manifest.unlink()
+    reporter = reporter_of()
+    assert studio.run(halved, reporter).result == "succeeded"
+    assert [event.code for event in reporter.of("warning")] == ["CHECKPOINTS_DAMAGED"]
+    assert reporter.of("progress")[0].step == 1
+    assert studio.bytes_of(halved) == studio.straight()
 
 
 def test_a_damaged_checkpoint_is_walked_past(studio: Any, reporter_of: Any) -> None:
-    straight, halved = _half_run(studio, reporter_of)
+    halved = _half_run(studio, reporter_of)
     newest = halved.work_directory / "checkpoints" / "checkpoint-3" / "optimizer.safetensors"
     newest.write_bytes(newest.read_bytes()[:-1])
     reporter = reporter_of()
     assert studio.run(halved, reporter).result == "succeeded"
     resumed = reporter.of("resumed")[0]
     assert (resumed.step, resumed.skipped_damaged) == (2, ("checkpoint-3",))
-    assert studio.bytes_of(straight) == studio.bytes_of(halved)
+    assert studio.bytes_of(halved) == studio.straight()
 
 
 @pytest.mark.parametrize(

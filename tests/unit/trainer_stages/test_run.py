@@ -1,17 +1,25 @@
 import dataclasses
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load
 
 from sfumato_diffusion.adapters import AdapterStack, load_adapter
+from sfumato_diffusion.conditioning.cache import ConditioningCache
+from sfumato_diffusion.conditioning.plan import latent_keys
 from sfumato_diffusion.families.contract import TextToImage
 from sfumato_diffusion.families.registry import load_family
+from sfumato_trainer.settings import ModelSource
+from sfumato_trainer.stages.cache_conditioning import conditioning_source, image_items
 
 
 def test_same_seed_same_bytes_warm_or_cold(each_studio: Any, reporter_of: Any) -> None:
-    cold, warm = each_studio.plan("cold"), each_studio.plan("warm")
+    own_cache = {"cache_directory": each_studio.directory / "cache"}
+    cold = each_studio.plan("cold", plan_changes=own_cache)
+    warm = each_studio.plan("warm", plan_changes=own_cache)
     cold_reporter, warm_reporter = reporter_of(), reporter_of()
     assert each_studio.run(cold, cold_reporter).result == "succeeded"
     state = torch.get_rng_state()
@@ -36,32 +44,22 @@ def test_same_seed_same_bytes_warm_or_cold(each_studio: Any, reporter_of: Any) -
 @pytest.mark.parametrize(
     "changes",
     [{"seed": 43}, {"flow_shift": 2.0}, {"weighting_scheme": "none"}, {"gradient_accumulation": 1},
-     {"cfg_dropout": 0.0}, {"dropout": 0.0}, {"max_grad_norm": 0.0}, {"weight_decay": 0.5},
+     {"cfg_dropout": 0.0}, {"dropout": 0.0}, {"max_grad_norm": 0.1}, {"weight_decay": 0.5},
      {"warmup_steps": 1}, {"alpha": 8.0}, {"epsilon": 1e-3}, {"beta1": 0.5}, {"beta2": 0.9},
      {"random_flip": False}, {"cache_variants": 3}],
 )  # fmt: skip
 def test_no_setting_does_nothing(changes: dict[str, Any], studio: Any) -> None:
-    plain, changed = (
-        studio.plan("plain", train_steps=3),
-        studio.plan("changed", train_steps=3, **changes),
-    )
-    studio.run(plain)
+    changed = studio.plan("changed", **({"train_steps": 3} | changes))
     studio.run(changed)
-    tensors = [
-        load_adapter(plan.work_directory / "published" / "adapter.safetensors").tensors
-        for plan in (plain, changed)
-    ]
-    assert not all(torch.equal(tensors[0][name], tensors[1][name]) for name in tensors[0])
+    plain = load(studio.straight(train_steps=3)[0]), load(studio.bytes_of(changed)[0])
+    assert not all(torch.equal(plain[0][name], plain[1][name]) for name in plain[0])
 
 
 def test_gradient_checkpointing_changes_nothing(studio: Any) -> None:
-    plans = [studio.plan(f"{on}", gradient_checkpointing=on, train_steps=3) for on in (True, False)]
-    adapters = []
-    for plan in plans:
-        studio.run(plan)
-        path = plan.work_directory / "published" / "adapter.safetensors"
-        adapters.append(load_adapter(path).tensors)
-    assert all(torch.equal(adapters[0][name], adapters[1][name]) for name in adapters[0])
+    plan = studio.plan("checkpointing", gradient_checkpointing=True, train_steps=3)
+    studio.run(plan)
+    left, right = load(studio.straight(train_steps=3)[0]), load(studio.bytes_of(plan)[0])
+    assert all(torch.equal(left[name], right[name]) for name in left)
 
 
 def test_bf16_on_request_keeps_the_adapter_in_fp32(studio: Any) -> None:
@@ -86,7 +84,7 @@ def test_the_adapter_changes_the_picture(each_studio: Any) -> None:
     assert pictures[0] == pictures[2]
     assert pictures[0] != pictures[1]
     lineage = {key: value for key, value in adapter.metadata.items() if key.startswith("sfumato.")}
-    assert lineage["sfumato.run"] == "run"
+    assert lineage["sfumato.dataset"] == "emoji"
     assert lineage["sfumato.base_revision"].startswith("dir-")
     assert lineage["sfumato.config_digest"] == plan.settings.digest()
 
@@ -121,8 +119,7 @@ def test_ending_before_the_first_step(
 
 
 def test_drained_and_continued_equals_uninterrupted(studio: Any, reporter_of: Any) -> None:
-    straight, drained = studio.plan("straight"), studio.plan("drained")
-    studio.run(straight)
+    drained = studio.plan("drained")
     reporter = reporter_of(command="drain", at_step=3)
     assert studio.run(drained, reporter).result == "drained"
     assert not any(event.terminal for event in reporter.events)
@@ -132,7 +129,7 @@ def test_drained_and_continued_equals_uninterrupted(studio: Any, reporter_of: An
     assert again.of("resumed")[0].step == 3
     assert again.of("resumed")[0].bitwise
     assert [event.step for event in again.of("progress")] == [4, 5, 6]
-    assert studio.bytes_of(straight) == studio.bytes_of(drained)
+    assert studio.straight() == studio.bytes_of(drained)
 
 
 def test_a_lost_lease_leaves_no_trace(studio: Any, reporter_of: Any) -> None:
@@ -170,9 +167,25 @@ def _no_model(studio: Any) -> Any:
     return dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, base_model=base))
 
 
+def _damaged_model(studio: Any) -> Any:
+    model = studio.directory / "model"
+    shutil.copytree(studio.model, model)
+    weights = model / "transformer" / "diffusion_pytorch_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4])
+    base = ModelSource(reference=str(model))
+    return studio.plan("bad", base_model=base)
+
+
+def _cache_in_the_way(studio: Any) -> Any:
+    (studio.directory / "cache").write_text("a file where a folder must be")
+    return studio.plan("bad", plan_changes={"cache_directory": studio.directory / "cache"})
+
+
 @pytest.mark.parametrize(
     ("break_it", "code"),
     [
+        (_damaged_model, "MODEL_UNREADABLE"),
+        (_cache_in_the_way, "STORAGE_FAILED"),
         (_missing, "SAMPLE_MISSING"),
         (_damaged, "SAMPLE_DAMAGED"),
         (_no_model, "MODEL_NOT_FOUND"),
@@ -193,20 +206,32 @@ def test_known_failures_are_one_event(
         assert reporter.of("failed")[0].samples == (studio.samples[1].file_name,)
 
 
+def _spoil_latents(studio: Any, plan: Any) -> None:
+    """Make the cached latents of the first picture so large that their loss overflows."""
+    source = conditioning_source(plan, load_family(studio.family), studio.model)
+    paths = [studio.blob_path(sample.image_digest) for sample in plan.samples]
+    cache = ConditioningCache(plan.cache_directory)
+    for key in latent_keys(source, image_items(plan, paths)[0], (64, 64)):
+        mean, std = cache.read(key)
+        cache.write(key, (torch.full_like(mean, 1e30), std))
+
+
 def test_a_loss_that_is_no_number_stops_the_run(studio: Any, reporter_of: Any) -> None:
-    reporter = reporter_of()
     plan = studio.plan(
-        "burst", learning_rate=0.99, max_grad_norm=0.0, alpha=10_000.0, ema_decay=0.0,
-        train_steps=60, lr_scheduler="constant", warmup_steps=0, save_steps=1, precision="bf16",
-        epsilon=1e-30, beta2=0.0, beta1=0.0, weight_decay=0.0,
+        "burst", batch_size=1, gradient_accumulation=1, save_steps=1,
+        plan_changes={"cache_directory": studio.directory / "cache"},
     )  # fmt: skip
-    outcome = studio.run(plan, reporter)
-    if outcome.result == "succeeded":
-        pytest.fail("the run was meant to diverge")
+    assert studio.run(dataclasses.replace(plan, run="fills the cache")).result == "succeeded"
+    shutil.rmtree(plan.work_directory)
+    _spoil_latents(studio, plan)
+    reporter = reporter_of()
+    assert studio.run(plan, reporter).result == "failed"
     failed = reporter.of("failed")[0]
-    assert failed.code in ("LOSS_NOT_FINITE", "GRADIENT_NOT_FINITE")
-    assert failed.samples
+    assert failed.code == "LOSS_NOT_FINITE"
+    assert failed.samples == (plan.samples[0].file_name,)
     assert failed.step == len(reporter.of("progress"))
+    kept = {path.name for path in (plan.work_directory / "checkpoints").glob("*")}
+    assert (f"checkpoint-{failed.step}" in kept) is (failed.step > 0)
     assert not (plan.work_directory / "published").exists()
 
 
@@ -220,8 +245,5 @@ def test_instance_prompt_stands_in_for_an_empty_caption(studio: Any, tmp_path: P
     by_caption = studio.plan("by-caption", train_steps=2, plan_changes={"samples": same})
     studio.run(by_prompt)
     studio.run(by_caption)
-    left, right = (
-        load_adapter(plan.work_directory / "published" / "adapter.safetensors").tensors
-        for plan in (by_prompt, by_caption)
-    )
+    left, right = (load(studio.bytes_of(plan)[0]) for plan in (by_prompt, by_caption))
     assert all(torch.equal(left[name], right[name]) for name in left)

@@ -47,8 +47,9 @@ def test_plan_round_trip(tmp_path: Path) -> None:
     sample = TrainingSample(file_name="a", image_digest="d", width=1, height=2, caption="ü")
     plan = TrainingPlan(
         run="r", attempt=2, fence=3, settings=_settings(), samples=(sample,),
-        lineage=Lineage(run="r", dataset="d", dataset_digest="x"), work_directory=tmp_path,
+        lineage=Lineage(dataset="d", dataset_digest="x"), work_directory=tmp_path,
         cache_directory=tmp_path / "c", cache_roots=(tmp_path,), resume_checkpoint=tmp_path / "k",
+        model_path=tmp_path / "m",
     )  # fmt: skip
     assert TrainingPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
     with pytest.raises(SettingsError, match="no picture"):

@@ -5,8 +5,9 @@ x_t = (1 - sigma) x + sigma e. The velocity is e - x (flow matching, arXiv:2210.
 sign and time the family's denoiser itself uses.
 """
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -15,9 +16,11 @@ import diffusers
 import numpy as np
 import torch
 from PIL import Image
+from safetensors import SafetensorError
 from torch import nn
 
 from sfumato_diffusion.families.info import FamilyInfo, Precision
+from sfumato_diffusion.safetensors_file import MODEL_LIMITS, read_header
 
 PromptEmbedding = tuple[torch.Tensor | None, ...]
 
@@ -30,6 +33,10 @@ TORCH_DTYPES: dict[Precision, torch.dtype] = {
 
 class GenerationCancelledError(Exception):
     """The caller asked for the generation to end between two denoising steps."""
+
+
+class UnreadableModelError(Exception):
+    """Weights or configuration of a component are missing, damaged or not safetensors."""
 
 
 class UnsupportedRequestError(ValueError):
@@ -87,7 +94,10 @@ class Family(ABC):
     info: ClassVar[FamilyInfo]
 
     def load_pipeline(self, source: Path, *, precision: Precision) -> Any:
-        """The whole pipeline, in eval mode. Raises UnsupportedPrecisionError."""
+        """The whole pipeline, in eval mode.
+
+        Every loader raises UnsupportedPrecisionError and UnreadableModelError.
+        """
         return self._pipeline(source, precision, omit=())
 
     def load_text_encoders(self, source: Path, *, precision: Precision) -> Any:
@@ -97,20 +107,23 @@ class Family(ABC):
     def load_vae(self, source: Path, *, precision: Precision) -> Any:
         """The VAE alone, in eval mode and frozen."""
         self.info.check_precision(precision)
-        vae = diffusers.AutoencoderKL.from_pretrained(
-            source, subfolder="vae", dtype=TORCH_DTYPES[precision], use_safetensors=True
-        )
+        with _reading(source, ["vae"]):
+            vae = diffusers.AutoencoderKL.from_pretrained(
+                source, subfolder="vae", dtype=TORCH_DTYPES[precision], use_safetensors=True
+            )
         return vae.eval().requires_grad_(False)
 
     def load_denoiser(self, source: Path, *, precision: Precision) -> nn.Module:
         """The denoiser alone, in eval mode and frozen."""
         self.info.check_precision(precision)
-        denoiser = getattr(diffusers, self.info.denoiser_class).from_pretrained(
-            source,
-            subfolder=self.info.denoiser_component,
-            dtype=TORCH_DTYPES[precision],
-            use_safetensors=True,
-        )
+        component = self.info.denoiser_component
+        with _reading(source, [component]):
+            denoiser = getattr(diffusers, self.info.denoiser_class).from_pretrained(
+                source,
+                subfolder=component,
+                dtype=TORCH_DTYPES[precision],
+                use_safetensors=True,
+            )
         return cast(nn.Module, denoiser.eval().requires_grad_(False))
 
     def enable_gradient_checkpointing(self, denoiser: Any) -> None:
@@ -119,9 +132,10 @@ class Family(ABC):
 
     def load_scheduler(self, source: Path) -> Any:
         """The scheduler whose table training draws from."""
-        return diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(
-            source, subfolder="scheduler"
-        )
+        with _reading(source, ["scheduler"]):
+            return diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(
+                source, subfolder="scheduler"
+            )
 
     @torch.no_grad()
     def encode_image(self, vae: Any, image: Image.Image) -> LatentStatistics:
@@ -217,17 +231,33 @@ class Family(ABC):
 
     def _pipeline(self, source: Path, precision: Precision, omit: Sequence[str]) -> Any:
         self.info.check_precision(precision)
-        pipeline = getattr(diffusers, self.info.pipeline_class).from_pretrained(
-            source,
-            dtype=TORCH_DTYPES[precision],
-            use_safetensors=True,
-            **dict.fromkeys(omit),
-        )
+        components = ("vae", self.info.denoiser_component, *self.info.text_encoder_components)
+        with _reading(source, [name for name in components if name not in omit]):
+            pipeline = getattr(diffusers, self.info.pipeline_class).from_pretrained(
+                source,
+                dtype=TORCH_DTYPES[precision],
+                use_safetensors=True,
+                **dict.fromkeys(omit),
+            )
         pipeline.set_progress_bar_config(disable=True)
         for component in pipeline.components.values():
             if isinstance(component, nn.Module):
                 component.requires_grad_(False)
         return pipeline
+
+
+@contextlib.contextmanager
+def _reading(source: Path, components: Sequence[str]) -> Iterator[None]:
+    """Check headers before a library reads them; the libraries' many errors become one."""
+    try:
+        for component in components:
+            for path in sorted((source / component).glob("*.safetensors")):
+                read_header(path, MODEL_LIMITS)
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise UnreadableModelError(f"{', '.join(components)} cannot be read") from error
 
 
 def image_to_tensor(image: Image.Image) -> torch.Tensor:

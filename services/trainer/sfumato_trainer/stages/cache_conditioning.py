@@ -57,7 +57,7 @@ def conditioning_source(plan: TrainingPlan, family: Family, model_directory: Pat
     """The encoders a plan uses; the VAE always runs in fp32, where its range matters most."""
     return encoder_source(
         family=family.info,
-        reference=plan.settings.base_model.reference,
+        reference=plan.model_location,
         revision=plan.settings.base_model.revision,
         directory=model_directory,
         cache_roots=plan.cache_roots,

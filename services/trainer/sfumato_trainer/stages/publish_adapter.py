@@ -76,14 +76,13 @@ def _publish(
     tensors = {name: value.detach().float().cpu() for name, value in values.items()}
     shape = adapter_shape(settings)
     origin = AdapterOrigin(
-        title=plan.run,
+        title=f"{plan.lineage.dataset} ({family.name})",
         base_model=settings.base_model.reference,
         resolution=settings.resolution,
         steps=session.step,
         num_images=len(plan.samples),
         batch_size=settings.batch_size,
         lineage={
-            "run": plan.lineage.run,
             "dataset": plan.lineage.dataset,
             "dataset_digest": plan.lineage.dataset_digest,
             "family": family.name,

@@ -9,7 +9,7 @@ import torch
 
 from sfumato_diffusion.adapters import AdapterError
 from sfumato_diffusion.conditioning.cache import NonFiniteConditioningError
-from sfumato_diffusion.families.contract import Family
+from sfumato_diffusion.families.contract import Family, UnreadableModelError
 from sfumato_diffusion.families.info import UnsupportedPrecisionError
 from sfumato_diffusion.families.registry import UnknownFamilyError, load_family
 from sfumato_diffusion.model_files import ModelNotFoundError, locate_model
@@ -78,12 +78,12 @@ def _run(
     paths = fetch_samples(plan.samples, blob_path, reporter)
     base = plan.settings.base_model
     directory = locate_model(
-        base.reference,
+        plan.model_location,
         plan.cache_roots,
         revision=base.revision,
         allow_download=plan.allow_download,
     )
-    base_revision = source_revision(base.reference, plan.cache_roots, revision=base.revision)
+    base_revision = source_revision(plan.model_location, plan.cache_roots, revision=base.revision)
     conditioning = cache_conditioning(plan, family, directory, paths, reporter)
     trained = train_adapter(
         plan,
@@ -137,8 +137,10 @@ _CODES: tuple[tuple[type[Exception], str], ...] = (
     (ImageError, "SAMPLE_UNREADABLE"),
     (NonFiniteConditioningError, "CONDITIONING_NOT_FINITE"),
     (AdapterError, "ADAPTER_REFUSED"),
+    (UnreadableModelError, "MODEL_UNREADABLE"),
     (torch.OutOfMemoryError, "OUT_OF_MEMORY"),
     (MemoryError, "OUT_OF_MEMORY"),
+    (OSError, "STORAGE_FAILED"),
 )
 _KNOWN: tuple[type[Exception], ...] = (TrainingError, *(kind for kind, _ in _CODES))
 
@@ -149,4 +151,8 @@ def _failure(error: Exception) -> Failed:
             code=error.code, message=error.message, step=error.step, samples=error.samples
         )
     code = next(code for kind, code in _CODES if isinstance(error, kind))
-    return Failed(code=code, message=str(error), step=0)
+    message = str(error)
+    if isinstance(error, OSError):
+        # Its own text names paths of this machine.
+        message = error.strerror or type(error).__name__
+    return Failed(code=code, message=message, step=0)

@@ -121,6 +121,7 @@ def restore_session(
     """
     state = found.state
     if state is None or found.path is None:
+        _warn_of_damage(found, reporter)
         return
     difference = first_difference(state.record.identity, identity.fields)
     if difference is not None:
@@ -141,6 +142,13 @@ def restore_session(
             and state.record.resolved_config == plan.settings.to_json(),
         )
     )
+
+
+def _warn_of_damage(found: FoundCheckpoint, reporter: Reporter) -> None:
+    if found.skipped_damaged:
+        names = ", ".join(found.skipped_damaged)
+        text = f"no checkpoint is usable ({names} damaged): the run starts from step 0"
+        reporter.emit(Warned(code="CHECKPOINTS_DAMAGED", text=text))
 
 
 def _restore(session: TrainingSession, state: TrainingState) -> None:

@@ -151,8 +151,8 @@ def _loop(
         reporter.emit(
             _progress(
                 session,
+                plan,
                 result,
-                total=total,
                 samples_per_second=num_samples / seconds,
                 eta_seconds=steps_left * seconds / (session.step - first_step),
             )
@@ -169,22 +169,22 @@ def _loop(
 
 def _progress(
     session: TrainingSession,
+    plan: TrainingPlan,
     result: StepResult,
     *,
-    total: int,
     samples_per_second: float,
     eta_seconds: float,
 ) -> Progress:
     return Progress(
         step=session.step,
-        total=total,
+        total=plan.settings.train_steps,
         epoch=session.sampler.epoch,
         loss=result.loss,
         average_loss=result.average_loss,
         learning_rate=result.learning_rate,
         gradient_norm=result.gradient_norm,
         samples_per_second=samples_per_second,
-        peak_memory_bytes=_peak_memory_bytes(),
+        peak_memory_bytes=_peak_memory_bytes(torch.device(plan.device)),
         eta_seconds=eta_seconds,
     )
 
@@ -209,9 +209,9 @@ def _checkpoint(
     )
 
 
-def _peak_memory_bytes() -> int:
+def _peak_memory_bytes(device: torch.device) -> int:
     """Peak of the GPU's allocations where one is used, else of the process."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

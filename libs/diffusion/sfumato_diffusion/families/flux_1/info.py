@@ -24,7 +24,7 @@ def _guidance(default: float, *, distilled: bool) -> Guidance:
 
 INFO = FamilyInfo(
     name="flux.1",
-    aliases=("flux-1", "flux1", "flux"),
+    aliases=("flux-1", "flux1"),
     pipeline_class="FluxPipeline",
     denoiser_class="FluxTransformer2DModel",
     denoiser_component="transformer",

@@ -1,0 +1,43 @@
+"""Work that goes on for as long as a service does."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from sfumato_chassis.clock import Clock
+from sfumato_chassis.logging import get_logger
+
+RESTART_SECONDS = 1.0
+
+log = get_logger(__name__)
+
+
+async def keep_running(name: str, work: Callable[[], Awaitable[None]], clock: Clock) -> None:
+    """Runs ``work``, which is meant not to end, and begins it anew after an unexpected error."""
+    while True:
+        try:
+            await work()
+            return
+        except Exception:
+            log.exception("background work failed, it begins anew", work=name)
+            await clock.sleep(RESTART_SECONDS)
+
+
+class BackgroundTasks:
+    """Tasks of one owner, cancelled together."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Starts ``work``."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def cancel(self) -> None:
+        """Cancels what runs and waits for its end."""
+        running = list(self._tasks)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
