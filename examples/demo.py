@@ -20,7 +20,8 @@ from PIL import Image
 
 from sfumato_imaging.contact_sheet import contact_sheet
 
-PICTURES = Path(__file__).parent / "emoji"
+ROOT = Path(__file__).resolve().parent
+PICTURES = ROOT / "emoji"
 FAMILY = "z-image"
 MODEL = "tiny-z-image"
 SIDE = 64
@@ -76,7 +77,7 @@ def services(data_dir: Path) -> Iterator[str]:
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env={**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")},
+            env={"OMP_NUM_THREADS": "1", **os.environ, "SFUMATO_DATASETS_IMPORT_ROOTS": str(ROOT)},
         )
         assert server.stdout is not None
         ready = server.stdout.readline()
@@ -115,7 +116,7 @@ def main(out: Path) -> None:
     subprocess.run([*sfumato(), "tiny", FAMILY, str(data_dir / "models" / MODEL)], check=True)
     with services(data_dir) as address:
         command = CommandLine(address=address, lines=[])
-        command("datasets", "import", str(PICTURES), "emoji", "--on-refused", "skip")
+        command("datasets", "import", PICTURES.name, "emoji", "--server-side")
         command("train", "start", "emoji", "--model", MODEL, *TRAINING)
         (run,) = command("train", "list")
         command("train", "show", str(run["name"]))

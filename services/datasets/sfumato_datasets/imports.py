@@ -195,7 +195,7 @@ class Importer:
                 [blob.digest for blob in blobs],
             )
 
-        self._platform.failpoint("import.before_publish")
+        await asyncio.to_thread(self._platform.failpoint, "import.before_publish")
         succeeded = NewEvent(kind="succeeded", data={"number": number})
         await jobs.append(
             job.name,
@@ -204,7 +204,7 @@ class Importer:
             states={JobState.RUNNING},  # after a cancel nothing is kept
             also=publish,
         )
-        self._platform.failpoint("import.published")
+        await asyncio.to_thread(self._platform.failpoint, "import.published")
 
     async def manifest(self, version: storage.Version) -> Manifest:
         """Reads a version's manifest.

@@ -1,7 +1,7 @@
 """The resolved configuration of a training run, and the plan a worker gets. No torch.
 
 A worker receives one `TrainingPlan` as JSON; everything the caller left out has been resolved
-by then. Every bound is declared once, in `BOUNDS`.
+by then. `BOUNDS` repeats those of the proto, which a worker does not know; a test compares them.
 """
 
 import dataclasses
@@ -56,21 +56,21 @@ BOUNDS: Mapping[str, Bound] = {
     "batch_size": Bound(minimum=1, maximum=64),
     "gradient_accumulation": Bound(minimum=1, maximum=256),
     "rank": Bound(minimum=1, maximum=320),
-    "alpha": Bound(minimum=0, maximum=10_000, above=True),
+    "alpha": Bound(minimum=0, maximum=1024, above=True),
     "dropout": Bound(minimum=0, maximum=1, below=True),
     "beta1": Bound(minimum=0, maximum=1, below=True),
     "beta2": Bound(minimum=0, maximum=1, below=True),
-    "epsilon": Bound(minimum=0, maximum=1, above=True),
+    "epsilon": Bound(minimum=0, maximum=1, above=True, below=True),
     "weight_decay": Bound(minimum=0, maximum=1),
     "warmup_steps": Bound(minimum=0, maximum=100_000),
-    "max_grad_norm": Bound(minimum=0, maximum=1e6),
+    "max_grad_norm": Bound(minimum=0),
     "seed": Bound(minimum=0, maximum=LARGEST_SEED),
-    "flow_shift": Bound(minimum=0, maximum=1000, above=True),
+    "flow_shift": Bound(minimum=0, above=True),
     "cfg_dropout": Bound(minimum=0, maximum=1),
     "ema_decay": Bound(minimum=0, maximum=1, below=True),
     "cache_variants": Bound(minimum=1, maximum=16),
     "save_steps": Bound(minimum=1, maximum=100_000),
-    "keep_last": Bound(minimum=1, maximum=1000),
+    "keep_last": Bound(minimum=1, maximum=100),
 }
 
 

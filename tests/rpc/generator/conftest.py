@@ -68,11 +68,14 @@ class Studio:
         )
         await prepare_database(self.platform.database, [CHASSIS_SCHEMA, app.SCHEMA])
         self._server = Server(self.platform, [app.build(self.platform)], metrics=Metrics())
-        address = await self._server.start()
+        self.connect(await self._server.start())
+        return self
+
+    def connect(self, address: str) -> None:
+        """Makes the client, of this server or of one in another process."""
         self.client = Client(
             Connection(addresses=Addresses.all_at(address)), policy=RetryPolicy(budget_seconds=10)
         )
-        return self
 
     async def stop(self) -> None:
         if self._stopped:

@@ -1,9 +1,14 @@
 """Workers that die, services that stop and start, a queue that survives both."""
 
+import asyncio
 import os
 import signal
+import sqlite3
+import sys
+from contextlib import asynccontextmanager, closing
 
 from sfumato.job.v1 import job_pb2
+from sfumato_chassis.leases import device_key
 from sfumato_chassis.process import identify, is_alive
 
 LONG = {"steps": 150, "count": 3, "width": 128, "height": 128}
@@ -63,15 +68,47 @@ async def test_a_restarted_service_ends_what_ran_and_does_what_waited(studio_of)
     assert done.status.state == job_pb2.JOB_STATE_SUCCEEDED
 
 
-async def test_what_a_killed_service_left_is_ended_at_the_next_start(studio_of):
-    """A second service finds the store as a killed one leaves it, and a worker that hangs."""
-    async with studio_of() as first:
-        running = await first.create(**LONG)
-        await first.until(running.name, stepped)
-        worker = identify(await first.worker_pid())
+async def test_what_a_killed_service_left_is_ended_at_the_next_start(
+    studio_of, tiny_models, tmp_path
+):
+    """Its generation was at work, its device was leased, its worker hangs and cannot end itself."""
+    async with other_process(tmp_path, tiny_models) as (service, address):
+        studio = studio_of(data_dir=tmp_path)
+        studio.connect(address)
+        running = await studio.create(**LONG)
+        await studio.until(running.name, stepped)
+        worker = identify(worker_in(tmp_path))
         os.kill(worker.pid, signal.SIGSTOP)
-        async with studio_of(data_dir=first.platform.data_dir) as second:
-            assert not is_alive(worker)
-            ended = await second.ended(running.name)
+        service.kill()
+        await studio.client.close()
+    assert is_alive(worker)
+    async with studio_of(data_dir=tmp_path) as next_life:
+        assert not is_alive(worker)
+        ended = await next_life.ended(running.name)
+        assert await next_life.platform.leases.get(device_key("cpu")) is None
 
     assert ended.status.state == job_pb2.JOB_STATE_INTERRUPTED
+    assert ended.status.error.reason == WORKER_DIED
+
+
+@asynccontextmanager
+async def other_process(data_dir, models):
+    """The service as a user starts it; yields the process and its address."""
+    service = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "sfumato_generator", "--port", "0", "--data-dir", str(data_dir)),
+        env={**os.environ, "SFUMATO_GENERATOR_MODEL_ROOTS": str(models)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        ready = (await service.stdout.readline()).decode()
+        yield service, ready.split()[-1]
+    finally:
+        if service.returncode is None:
+            service.kill()
+        await service.wait()
+
+
+def worker_in(data_dir):
+    """The worker process in the store of another service."""
+    with closing(sqlite3.connect(data_dir / "sfumato.sqlite3")) as store:
+        return store.execute("SELECT pid FROM chassis_workers").fetchone()[0]
