@@ -11,9 +11,10 @@ from pathlib import Path
 
 from alembic.autogenerate import produce_migrations, render_python_code
 from alembic.migration import MigrationContext
+from sqlalchemy import create_engine
+
 from sfumato_chassis.schema import CHASSIS_SCHEMA, Schema
 from sfumato_chassis.upgrade import upgrade
-from sqlalchemy import create_engine
 
 TEMPLATE = '''"""{message}"""
 

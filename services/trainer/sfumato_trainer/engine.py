@@ -9,7 +9,7 @@ import asyncio
 import os
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -49,7 +49,8 @@ from sfumato_diffusion.source_revision import hub_cache_roots
 from sfumato_trainer import storage
 from sfumato_trainer.config import TrainerConfig
 from sfumato_trainer.dataset_reader import DatasetReader
-from sfumato_trainer.runs import BaseModel, check_gated, resolve_base, resolve_settings
+from sfumato_trainer.pins import Pins
+from sfumato_trainer.resolver import RunRequest, RunResolver
 from sfumato_trainer.settings import Lineage, TrainingPlan, TrainingSample
 from sfumato_trainer.storage import Run
 
@@ -62,19 +63,6 @@ DATASETS_RETRY_SECONDS = 2.0
 log = get_logger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunRequest:
-    """What a caller asks for; ``requested`` holds only the settings that were given."""
-
-    owner: str
-    display_name: str
-    base: BaseModel
-    family: str | None
-    dataset: str
-    dataset_version: int | None
-    requested: Mapping[str, Any]
-
-
 class TrainingEngine:
     """All training runs of a deployment, one at work."""
 
@@ -83,18 +71,15 @@ class TrainingEngine:
         self._config = config
         self._device_key = device_key(config.device)
         self._datasets = DatasetReader(lambda: platform.address_of("datasets"))
+        self.resolver = RunResolver(config, self._datasets, data_dir=platform.data_dir)
         self.jobs: JobStore = platform.job_store(
             JobKind(name="training_run", prefix="run", project=self._project, retention=None)
         )
+        self._pins = Pins(self._datasets, self.jobs, self._run, seconds=config.pin_minutes * 60)
         self._channel = platform.worker_channel("trainer", self._on_report)
         self._wake = asyncio.Event()
         self._attempt: Attempt | None = None
         self._background = BackgroundTasks()
-
-    @property
-    def model_roots(self) -> Sequence[Path]:
-        """Folders that hold base models."""
-        return [self._platform.data_dir / "models", *self._config.model_roots]
 
     async def start(self) -> None:
         """Takes up what an earlier life left: live workers are adopted, dead ones missed."""
@@ -110,7 +95,7 @@ class TrainingEngine:
             await self._channel.forget(stray)
         clock = self._platform.clock
         self._background.spawn(keep_running("schedule", self._schedule, clock))
-        self._background.spawn(keep_running("pins", self._keep_pins, clock))
+        self._background.spawn(keep_running("pins", lambda: self._pins.keep(clock), clock))
 
     async def drain(self) -> None:
         """Brings the run to a checkpoint; it goes on with the next start, by its policy."""
@@ -125,32 +110,6 @@ class TrainingEngine:
         await self._channel.stop()
         await self._datasets.close()
 
-    async def resolve(self, asked: RunRequest) -> Run:
-        """What a request would become; its job is not known yet.
-
-        Raises:
-            InvalidArgument, NotFound, FailedPrecondition, PermissionDenied, Unavailable: See the
-                proto.
-        """
-        base = await asyncio.to_thread(resolve_base, asked.base, asked.family, self.model_roots)
-        settings = resolve_settings(
-            asked.requested, asked.base, base.info, device=self._config.device
-        )
-        check_gated(asked.base, base.info, local=base.path is not None, has_token=False)
-        version = await self._datasets.resolve(asked.owner, asked.dataset, asked.dataset_version)
-        return Run(
-            job="",
-            owner=asked.owner,
-            display_name=asked.display_name,
-            base_model=asked.base.message,
-            base_path="" if base.path is None else str(base.path),
-            settings=settings,
-            dataset=version.dataset,
-            dataset_version=version.number,
-            dataset_digest=version.digest,
-            num_samples=version.num_samples,
-        )
-
     async def create(
         self, request: Request, asked: RunRequest, policy: InterruptionPolicy
     ) -> tuple[Job, bool]:
@@ -158,12 +117,12 @@ class TrainingEngine:
 
         Raises:
             ResourceExhausted: QUEUE_FULL.
-            And what :meth:`resolve` raises.
+            And what the resolver raises.
         """
         known = await self.jobs.find_created(request)
         if known is not None:
             return known, True
-        run = await self.resolve(asked)
+        run = await self.resolver.resolve(asked)
 
         def add(connection: Connection, job: Job) -> None:
             if job.queue_position > self._config.max_queued_runs:
@@ -176,7 +135,7 @@ class TrainingEngine:
 
         job, deduplicated = await self.jobs.create(request, policy=policy, add=add)
         if not deduplicated:
-            await self._pin(job)
+            await self._pins.hold(job)
         self._wake.set()
         return job, deduplicated
 
@@ -196,6 +155,8 @@ class TrainingEngine:
         data = {"step": 0} if kind == "cancelled" else {}
         job = await self.jobs.append(name, [NewEvent(kind=kind, data=data)], fence=job.fence)
         self._order(name, "cancel")
+        if job.ended:
+            await self._pins.release(job)
         self._wake.set()
         return job
 
@@ -322,7 +283,9 @@ class TrainingEngine:
             with log_context(job=job.name):
                 await self._channel.wait_gone(handle)
                 current = await self.jobs.get(job.name, job.owner)
-                if not current.ended:
+                if current.ended:
+                    await self._pins.release(current)
+                else:
                     draining = self._platform.draining.is_set()
                     await self._interrupt(
                         current, "the service stopped" if draining else "the worker died"
@@ -387,25 +350,6 @@ class TrainingEngine:
         while True:
             await self._platform.clock.sleep(RENEW_SECONDS)
             await self._lease(holder)
-
-    async def _keep_pins(self) -> None:
-        while True:
-            for job in await self.jobs.in_states(JobState.QUEUED, *ACTIVE):
-                await self._pin(job)
-            await self._platform.clock.sleep(self._config.pin_minutes * 60 / 3)
-
-    async def _pin(self, job: Job) -> None:
-        run = await self._run(job.name)
-        try:
-            await self._datasets.pin(
-                run.owner,
-                run.dataset,
-                run.dataset_version,
-                holder=job.name,
-                seconds=self._config.pin_minutes * 60,
-            )
-        except SfumatoError as error:
-            log.warning("dataset version not pinned", job=job.name, reason=error.reason)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,7 +19,8 @@ from sfumato_chassis.platform import Platform
 from sfumato_chassis.request_messages import request_of
 from sfumato_chassis.watching import wait_until_ended, watch
 from sfumato_trainer import messages, storage
-from sfumato_trainer.engine import RunRequest, TrainingEngine
+from sfumato_trainer.engine import TrainingEngine
+from sfumato_trainer.resolver import RunRequest
 
 
 class TrainerServicer(trainer_pb2_grpc.TrainerServiceServicer):
@@ -35,7 +36,7 @@ class TrainerServicer(trainer_pb2_grpc.TrainerServiceServicer):
         owner = current_principal().name
         asked = run_request(request, owner)
         if request.validate_only:
-            run = await self._engine.resolve(asked)
+            run = await self._engine.resolver.resolve(asked)
             return trainer_pb2.CreateTrainingRunResponse(
                 training_run=messages.run_message(None, run, [])
             )

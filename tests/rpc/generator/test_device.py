@@ -69,6 +69,15 @@ async def test_a_busy_device_is_refused_or_waited_for_as_asked(studio):
     assert kinds[:3] == ["queued", "queued", "started"]
 
 
+async def test_an_idle_worker_leaves_the_device(studio):
+    assert (await studio.make()).status.state == job_pb2.JOB_STATE_SUCCEEDED
+    async with asyncio.timeout(30):
+        # Nobody is told of a lease that is given back.
+        while await studio.platform.leases.get(DEVICE) is not None:  # noqa: ASYNC110
+            await asyncio.sleep(POLL_SECONDS)
+    assert await num_workers(studio) == 0
+
+
 async def test_a_running_generation_is_finished_first_and_the_next_one_waits(studio):
     running = await studio.create(steps=150, count=2, width=128, height=128)
     await studio.until(running.name, lambda event: event.HasField("step"))
@@ -97,12 +106,3 @@ async def test_an_idle_model_leaves_when_training_asks(studio):
     await take_device(studio)
     assert await num_workers(studio) == 0
     await give_device_back(studio)
-
-
-async def test_an_idle_worker_leaves_the_device(studio):
-    assert (await studio.make()).status.state == job_pb2.JOB_STATE_SUCCEEDED
-    async with asyncio.timeout(30):
-        # Nobody is told of a lease that is given back.
-        while await studio.platform.leases.get(DEVICE) is not None:  # noqa: ASYNC110
-            await asyncio.sleep(POLL_SECONDS)
-    assert await num_workers(studio) == 0

@@ -11,7 +11,7 @@ from sfumato.job.v1 import job_pb2
 from sfumato_chassis.leases import device_key
 from sfumato_chassis.process import identify, is_alive
 
-LONG = {"steps": 150, "count": 3, "width": 128, "height": 128}
+LONG = {"steps": 100, "count": 3, "width": 128, "height": 128}
 AUTO = {"interruption_policy": "INTERRUPTION_POLICY_AUTO"}
 WORKER_DIED = 130
 

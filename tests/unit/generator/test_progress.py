@@ -1,5 +1,7 @@
 """How often steps are told, and what of them."""
 
+import itertools
+
 import pytest
 
 from sfumato_generator.progress import SECONDS_BETWEEN, StepProgress
@@ -28,7 +30,7 @@ def run(*, num_images, num_steps, seconds_a_step, first_image=0):
 def test_at_most_five_a_second_but_for_the_last(seconds_a_step):
     told = run(num_images=3, num_steps=50, seconds_a_step=seconds_a_step)
     times = [time for time, _ in told[:-1]]
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert all(gap >= SECONDS_BETWEEN for gap in gaps)
     last = told[-1][1]
     assert (last["image"], last["step"], last["eta_seconds"]) == (3, 50, 0.0)

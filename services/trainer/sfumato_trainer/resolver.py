@@ -1,0 +1,65 @@
+"""From what a caller asks for to a run with nothing left open."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sfumato_trainer.config import TrainerConfig
+from sfumato_trainer.dataset_reader import DatasetReader
+from sfumato_trainer.runs import BaseModel, check_gated, resolve_base, resolve_settings
+from sfumato_trainer.storage import Run
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRequest:
+    """What a caller asks for; ``requested`` holds only the settings that were given."""
+
+    owner: str
+    display_name: str
+    base: BaseModel
+    family: str | None
+    dataset: str
+    dataset_version: int | None
+    requested: Mapping[str, Any]
+
+
+class RunResolver:
+    """Resolves runs against the models of this machine and the datasets service."""
+
+    def __init__(self, config: TrainerConfig, datasets: DatasetReader, *, data_dir: Path) -> None:
+        self._config = config
+        self._datasets = datasets
+        self._data_dir = data_dir
+
+    @property
+    def model_roots(self) -> Sequence[Path]:
+        """Folders that hold base models."""
+        return [self._data_dir / "models", *self._config.model_roots]
+
+    async def resolve(self, asked: RunRequest) -> Run:
+        """What a request would become; its job is not known yet.
+
+        Raises:
+            InvalidArgument, NotFound, FailedPrecondition, PermissionDenied, Unavailable: See the
+                proto.
+        """
+        base = await asyncio.to_thread(resolve_base, asked.base, asked.family, self.model_roots)
+        settings = resolve_settings(
+            asked.requested, asked.base, base.info, device=self._config.device
+        )
+        check_gated(asked.base, base.info, local=base.path is not None, has_token=False)
+        version = await self._datasets.resolve(asked.owner, asked.dataset, asked.dataset_version)
+        return Run(
+            job="",
+            owner=asked.owner,
+            display_name=asked.display_name,
+            base_model=asked.base.message,
+            base_path="" if base.path is None else str(base.path),
+            settings=settings,
+            dataset=version.dataset,
+            dataset_version=version.number,
+            dataset_digest=version.digest,
+            num_samples=version.num_samples,
+        )
