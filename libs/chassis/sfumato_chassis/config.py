@@ -36,6 +36,7 @@ class ServerConfig:
         unary_deadline_seconds: Longest time that an ordinary call may take.
         drain_seconds: Longest time between SIGTERM and exit.
         reflection: Whether grpcurl can ask for the methods.
+        metrics_port: Loopback port of the metrics in the format of Prometheus; 0 opens none.
     """
 
     host: str = "127.0.0.1"
@@ -45,6 +46,7 @@ class ServerConfig:
     unary_deadline_seconds: float = 60.0
     drain_seconds: float = 25.0
     reflection: bool = True
+    metrics_port: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

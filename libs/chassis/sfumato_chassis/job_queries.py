@@ -26,7 +26,7 @@ def find_job(connection: Connection, kind: str, name: str, owner: str) -> Job:
         select(request_ids.c.resource).where(
             request_ids.c.resource == name,
             request_ids.c.principal == owner,
-            request_ids.c.expired,
+            request_ids.c.expire_time.is_not(None),
         )
     ).first()
     if expired is not None:

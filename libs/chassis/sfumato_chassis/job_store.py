@@ -339,7 +339,7 @@ class JobStore:
         self, connection: Connection, job: Job, remove: Callable[[Connection, Job], None]
     ) -> None:
         remove(connection, job)
-        expire_request(connection, job.name)
+        expire_request(connection, job.name, self._clock.now())
         connection.execute(delete(jobs).where(jobs.c.name == job.name))
 
     def _created(self, connection: Connection, request: Request, known: KnownRequest) -> Job:

@@ -1,7 +1,13 @@
-"""Counts of calls and their time."""
+"""Counts of calls and their time, for Prometheus on a loopback port of its own."""
+
+from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 
 class Metrics:
@@ -25,3 +31,39 @@ class Metrics:
     def seconds(self) -> Mapping[str, float]:
         """Total seconds by full method name."""
         return self._seconds
+
+
+class _Collector:
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily
+
+        calls = CounterMetricFamily("sfumato_calls", "Calls served.", labels=["method", "outcome"])
+        for (method, outcome), count in list(self._metrics.calls.items()):
+            calls.add_metric([method, outcome], count)
+        yield calls
+        seconds = CounterMetricFamily(
+            "sfumato_call_seconds", "Seconds spent in calls.", labels=["method"]
+        )
+        for method, total in list(self._metrics.seconds.items()):
+            seconds.add_metric([method], total)
+        yield seconds
+
+
+def open_endpoint(metrics: Metrics, port: int) -> Callable[[], None]:
+    """Serves ``metrics`` on a loopback port; answers what closes it."""
+    # Loaded only where it was asked for: a start without it is faster.
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    registry = CollectorRegistry()
+    registry.register(_Collector(metrics))
+    server, thread = start_http_server(port, addr="127.0.0.1", registry=registry)
+
+    def close() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return close

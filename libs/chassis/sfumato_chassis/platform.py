@@ -112,6 +112,10 @@ class Service(Protocol):
         """Takes up what an earlier life left. Called before the first request."""
         ...
 
+    async def maintain(self) -> None:
+        """Removes what its retention no longer keeps; called now and then."""
+        ...
+
     async def drain(self) -> None:
         """Brings running work to rest; called when no new work is accepted any more."""
         ...

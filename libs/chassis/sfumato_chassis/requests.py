@@ -2,12 +2,14 @@
 
 import hashlib
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, delete, insert, select, update
 
 from sfumato_chassis.errors import AlreadyExists, Reason
 from sfumato_chassis.tables import request_ids
+
+TOMBSTONE_RETENTION = timedelta(days=30)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +64,7 @@ def find_request(connection: Connection, request: Request) -> KnownRequest | Non
             resource_type="request_id",
             resource_name=request.request_id,
         )
-    return KnownRequest(resource=row.resource, expired=row.expired)
+    return KnownRequest(resource=row.resource, expired=row.expire_time is not None)
 
 
 def record_request(connection: Connection, request: Request, resource: str, now: datetime) -> None:
@@ -74,17 +76,23 @@ def record_request(connection: Connection, request: Request, resource: str, now:
             request_id=request.request_id.lower(),
             fingerprint=request.fingerprint,
             resource=resource,
-            expired=False,
             create_time=now,
         )
     )
 
 
-def expire_request(connection: Connection, resource: str) -> None:
+def expire_request(connection: Connection, resource: str, now: datetime) -> None:
     """Leaves only the tombstone of what made ``resource``."""
     connection.execute(
-        update(request_ids).where(request_ids.c.resource == resource).values(expired=True)
+        update(request_ids).where(request_ids.c.resource == resource).values(expire_time=now)
     )
+
+
+def purge_tombstones(connection: Connection, now: datetime) -> int:
+    """Forgets request ids whose tombstones are 30 days old; answers how many."""
+    return connection.execute(
+        delete(request_ids).where(request_ids.c.expire_time <= now - TOMBSTONE_RETENTION)
+    ).rowcount
 
 
 def forget_request(connection: Connection, resource: str) -> None:

@@ -2,21 +2,22 @@
 
 import asyncio
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from sqlalchemy.exc import SQLAlchemyError
 
 from sfumato.blobs.v1 import blobs_pb2, blobs_pb2_grpc
+from sfumato_chassis.background import BackgroundTasks, keep_running
 from sfumato_chassis.blob_servicer import BlobServicer
 from sfumato_chassis.config import ConfigError, ServerConfig
 from sfumato_chassis.logging import get_logger
-from sfumato_chassis.metrics import Metrics
+from sfumato_chassis.metrics import Metrics, open_endpoint
 from sfumato_chassis.pipeline import Pipeline
 from sfumato_chassis.platform import Platform, Service
 from sfumato_chassis.principals import Authenticator
+from sfumato_chassis.requests import purge_tombstones
 
 BLOB_SERVICE = blobs_pb2.DESCRIPTOR.services_by_name["BlobService"].full_name
 STOP_GRACE_SECONDS = 5.0
@@ -48,7 +49,9 @@ class Server:
         self._services = services
         self._config = platform.config.section(ServerConfig)
         self._health = health.aio.HealthServicer()
-        self._maintenance: asyncio.Task[None] | None = None
+        self._metrics = metrics
+        self._background = BackgroundTasks()
+        self._close_metrics: Callable[[], None] = lambda: None
         self._server = grpc.aio.server(
             interceptors=[
                 Pipeline(
@@ -85,7 +88,9 @@ class Server:
         await self._server.start()
         for name in ["", *names]:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        self._maintenance = asyncio.create_task(self._maintain())
+        self._background.spawn(keep_running("maintenance", self._maintain, self._platform.clock))
+        if self._config.metrics_port:
+            self._close_metrics = open_endpoint(self._metrics, self._config.metrics_port)
         return address
 
     async def stop(self) -> None:
@@ -93,12 +98,12 @@ class Server:
         log.info("draining")
         await self._health.enter_graceful_shutdown()
         self._platform.draining.set()
-        if self._maintenance is not None:
-            self._maintenance.cancel()
+        await self._background.cancel()
         await asyncio.gather(*(service.drain() for service in self._services))
         await self._server.stop(STOP_GRACE_SECONDS)
         for service in reversed(self._services):
             await service.stop()
+        self._close_metrics()
         log.info("stopped")
 
     def _bind(self) -> str:
@@ -116,13 +121,21 @@ class Server:
 
     async def _maintain(self) -> None:
         while True:
-            try:
-                blobs = await self._platform.blobs.collect_unreferenced()
-                uploads = await self._platform.uploads.purge()
-                log.info("maintenance", blobs_removed=blobs, uploads_removed=uploads)
-            except (OSError, SQLAlchemyError):
-                log.exception("maintenance failed")
+            await self._remove_expired()
             await self._platform.clock.sleep(MAINTENANCE_SECONDS)
+
+    async def _remove_expired(self) -> None:
+        for service in self._services:
+            await service.maintain()
+        now = self._platform.clock.now()
+        removed = {
+            "uploads": await self._platform.uploads.purge(),
+            "blobs": await self._platform.blobs.collect_unreferenced(),
+            "request_ids": await self._platform.database.write(
+                lambda connection: purge_tombstones(connection, now)
+            ),
+        }
+        log.debug("maintenance", **removed)
 
 
 def is_loopback(host: str) -> bool:

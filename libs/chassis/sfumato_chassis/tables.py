@@ -67,8 +67,9 @@ request_ids = Table(
     Column("request_id", String(36), primary_key=True),
     Column("fingerprint", LargeBinary(32), nullable=False),
     Column("resource", String(64), nullable=False, index=True),
-    Column("expired", Boolean, nullable=False),
     Column("create_time", Timestamp, nullable=False),
+    # When what it made was removed; the row is a tombstone from then on.
+    Column("expire_time", Timestamp),
 )
 
 leases = Table(

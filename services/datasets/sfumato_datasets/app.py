@@ -31,6 +31,9 @@ class DatasetsService:
     async def start(self) -> None:
         await self._engine.start()
 
+    async def maintain(self) -> None:
+        await self._engine.maintain()
+
     async def drain(self) -> None:
         await self._engine.drain()
 

@@ -60,10 +60,13 @@ class ImportEngine:
 
     async def start(self) -> None:
         """Takes up what an earlier life left: its imports begin anew or end, by their policy."""
-        await self.jobs.purge(remove=storage.remove_import)
         for job in await self.jobs.in_states(*ACTIVE):
             await self.jobs.append(job.name, [self._end_of(job)])
         self._background.spawn(keep_running("schedule", self._schedule, self._platform.clock))
+
+    async def maintain(self) -> None:
+        """Removes the records of imports whose retention has passed."""
+        await self.jobs.purge(remove=storage.remove_import)
 
     async def drain(self) -> None:
         """Stops imports; they begin anew with the next start, or end, by their policy."""

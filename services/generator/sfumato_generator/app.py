@@ -48,6 +48,9 @@ class GeneratorService:
     async def start(self) -> None:
         await self._engine.start()
 
+    async def maintain(self) -> None:
+        await self._engine.maintain()
+
     async def drain(self) -> None:
         await self._engine.drain()
 

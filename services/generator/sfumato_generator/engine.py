@@ -119,10 +119,13 @@ class GenerationEngine:
             self._channel.kill(survivor)
             await self._channel.wait_gone(survivor)
         await self._device.clear()
-        await self.jobs.purge(remove=storage.remove_generation)
         for job in await self.jobs.in_states(*ACTIVE):
             await self._end_attempt(job.name, job.owner, SERVICE_STOPPED)
         self._scheduler = asyncio.create_task(self._schedule())
+
+    async def maintain(self) -> None:
+        """Removes the records of generations whose retention has passed."""
+        await self.jobs.purge(remove=storage.remove_generation)
 
     async def drain(self) -> None:
         """Ends the worker at the next step; what ran begins anew with the next start, or ends."""

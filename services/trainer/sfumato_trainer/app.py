@@ -31,6 +31,9 @@ class TrainerService:
     async def start(self) -> None:
         await self._engine.start()
 
+    async def maintain(self) -> None:
+        """Runs and adapters are kept until they are deleted."""
+
     async def drain(self) -> None:
         await self._engine.drain()
 

@@ -1,8 +1,9 @@
 """First tables"""
 
-import sfumato_chassis.database
 import sqlalchemy as sa
 from alembic import op
+
+import sfumato_chassis.database
 
 revision = "0001"
 down_revision = None
@@ -78,8 +79,8 @@ def upgrade() -> None:
         sa.Column("request_id", sa.String(length=36), nullable=False),
         sa.Column("fingerprint", sa.LargeBinary(length=32), nullable=False),
         sa.Column("resource", sa.String(length=64), nullable=False),
-        sa.Column("expired", sa.Boolean(), nullable=False),
         sa.Column("create_time", sfumato_chassis.database.Timestamp(), nullable=False),
+        sa.Column("expire_time", sfumato_chassis.database.Timestamp(), nullable=True),
         sa.PrimaryKeyConstraint("principal", "method", "request_id"),
     )
     with op.batch_alter_table("chassis_request_ids", schema=None) as batch_op:

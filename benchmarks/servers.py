@@ -1,0 +1,125 @@
+"""The two servers that `unary_and_watch` compares, each in a process of its own.
+
+``python -m benchmarks.servers ours DATA_DIR`` serves the datasets service with one ended import of a
+long log, and one whose log grows when a line arrives on standard input. ``... bare FILE`` serves the
+messages that were recorded in FILE, with nothing around them. Both print their address and job names.
+"""
+
+import asyncio
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc
+from sfumato_chassis.clock import SystemClock
+from sfumato_chassis.config import CHASSIS_SECTIONS, load_config
+from sfumato_chassis.failpoints import unarmed
+from sfumato_chassis.identifiers import random_name
+from sfumato_chassis.job_store import JobStore
+from sfumato_chassis.jobs import NewEvent
+from sfumato_chassis.logging import configure_logging
+from sfumato_chassis.metrics import Metrics
+from sfumato_chassis.platform import open_platform
+from sfumato_chassis.schema import CHASSIS_SCHEMA, prepare_database
+from sfumato_chassis.server import Server
+from sfumato_datasets import app
+from sfumato_datasets.config import DatasetsConfig
+
+NUM_EVENTS = 5_000
+EVENTS_AN_APPEND = 250
+
+
+async def serve_ours(data_dir: Path) -> None:
+    configure_logging(level="warning", json_lines=False)
+    (data_dir / "root" / "folder").mkdir(parents=True)
+    config = load_config(
+        {**CHASSIS_SECTIONS, "datasets": DatasetsConfig},
+        file=None,
+        environment={},
+        overrides={
+            "storage.data_dir": data_dir,
+            "server.port": 0,
+            "datasets.import_roots": (data_dir / "root",),
+            "datasets.max_concurrent_imports": 0,
+        },
+    )
+    platform = open_platform(config, clock=SystemClock(), new_name=random_name, failpoint=unarmed)
+    await prepare_database(platform.database, [CHASSIS_SCHEMA, app.SCHEMA])
+    service = app.build(platform)
+    server = Server(platform, [service], metrics=Metrics())
+    address = await server.start()
+    jobs = service._engine.jobs
+    ended, growing = [await create(address, name) for name in ("ended", "growing")]
+    await grow(jobs, ended)
+    print(address, ended, growing, flush=True)
+    while await asyncio.to_thread(sys.stdin.readline):
+        await grow(jobs, growing)
+    await server.stop()
+    platform.database.close()
+
+
+async def create(address: str, dataset: str) -> str:
+    """A queued import."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        created = await datasets_pb2_grpc.DatasetsServiceStub(channel).CreateImport(
+            datasets_pb2.CreateImportRequest(
+                request_id=str(uuid.uuid4()),
+                dataset=dataset,
+                folder=datasets_pb2.FolderSource(path="folder"),
+            )
+        )
+    return created.import_job.name
+
+
+async def grow(jobs: JobStore, name: str) -> None:
+    """Appends a long log and ends the job."""
+    for first in range(0, NUM_EVENTS, EVENTS_AN_APPEND):
+        data = [
+            {"num_files_done": index, "num_files": NUM_EVENTS, "num_bytes_done": index << 20}
+            for index in range(first, first + EVENTS_AN_APPEND)
+        ]
+        await jobs.append(name, [NewEvent(kind="progress", data=each) for each in data])
+    await jobs.append(name, [NewEvent(kind="cancelled")])
+
+
+class Recorded(datasets_pb2_grpc.DatasetsServiceServicer):
+    """Answers what was recorded."""
+
+    def __init__(self, messages: list[datasets_pb2.WatchImportResponse]) -> None:
+        self._messages = messages
+        self._answer = datasets_pb2.GetImportResponse(import_job=messages[-1].finished)
+
+    async def GetImport(  # noqa: N802
+        self, request: datasets_pb2.GetImportRequest, context: Any
+    ) -> datasets_pb2.GetImportResponse:
+        return self._answer
+
+    async def WatchImport(  # noqa: N802
+        self, request: datasets_pb2.WatchImportRequest, context: Any
+    ) -> AsyncIterator[datasets_pb2.WatchImportResponse]:
+        for message in self._messages:
+            yield message
+
+
+async def serve_bare(recording: Path) -> None:
+    data, messages = recording.read_bytes(), []
+    while data:
+        size = int.from_bytes(data[:4], "big")
+        messages.append(datasets_pb2.WatchImportResponse.FromString(data[4 : 4 + size]))
+        data = data[4 + size :]
+    server = grpc.aio.server()
+    datasets_pb2_grpc.add_DatasetsServiceServicer_to_server(Recorded(messages), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(f"127.0.0.1:{port}", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    await server.stop(None)
+
+
+if __name__ == "__main__":
+    serve = {"ours": serve_ours, "bare": serve_bare}[sys.argv[1]]
+    asyncio.run(serve(Path(sys.argv[2])))
