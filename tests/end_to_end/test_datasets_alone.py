@@ -15,17 +15,23 @@ ROOT = Path(__file__).parents[2]
 ABSENT = ("torch", "diffusers", "transformers", "peft", "typer", "rich")
 
 
-@pytest.mark.slow
-async def test_without_torch(tmp_path: Path) -> None:
-    environment = tmp_path / "venv"
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The interpreter of an environment with the datasets service alone."""
+    environment = tmp_path_factory.mktemp("alone") / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
-    python = str(environment / "bin" / "python")
+    interpreter = str(environment / "bin" / "python")
     subprocess.run(
-        [python, "-m", "pip", "install", "--quiet", f"{ROOT}[datasets]"],
+        [interpreter, "-m", "pip", "install", "--quiet", f"{ROOT}[datasets]"],
         check=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+    return interpreter
+
+
+@pytest.mark.slow
+def test_nothing_else_is_installed(python: str) -> None:
     listed = subprocess.run(
         [python, "-m", "pip", "list", "--format=freeze"], check=True, capture_output=True, text=True
     )
@@ -33,7 +39,10 @@ async def test_without_torch(tmp_path: Path) -> None:
     assert "sfumato" in installed
     assert not installed & set(ABSENT)
 
-    with subprocess.Popen(
+
+@pytest.mark.slow
+async def test_it_serves(python: str, tmp_path: Path) -> None:
+    with subprocess.Popen(  # noqa: ASYNC220 - nothing else runs meanwhile
         [python, "-m", "sfumato_datasets", "--data-dir", str(tmp_path / "data"), "--port", "0"],
         stdout=subprocess.PIPE,
         text=True,

@@ -10,6 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from sfumato.job.v1 import errors_pb2, job_pb2
 from sfumato_chassis import watching
+from sfumato_chassis.database import EPOCH
 from sfumato_chassis.errors import InvalidArgument, JobFailure, Reason
 from sfumato_chassis.jobs import Event, InterruptionPolicy, Job
 
@@ -45,9 +46,8 @@ def timestamp(time: datetime | None) -> Timestamp | None:
     """A time as a message."""
     if time is None:
         return None
-    message = Timestamp()
-    message.FromDatetime(time)
-    return message
+    seconds, microseconds = divmod((time - EPOCH) // timedelta(microseconds=1), 1_000_000)
+    return Timestamp(seconds=seconds, nanos=microseconds * 1000)
 
 
 def duration(seconds: float | None) -> Duration | None:

@@ -2,13 +2,28 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from sfumato_chassis.errors import NotFound, Reason
 from sfumato_chassis.job_rows import to_job
-from sfumato_chassis.jobs import Job, JobState
+from sfumato_chassis.jobs import Event, Job, JobState
 from sfumato_chassis.paging import Page, cut_page, decode_token
-from sfumato_chassis.tables import jobs, request_ids
+from sfumato_chassis.tables import job_events, jobs, request_ids
+
+MAX_EVENTS_READ = 500
+
+# Statements of the calls that clients repeat are built once: to build one takes as long as to run it.
+_JOB = select(jobs).where(jobs.c.name == bindparam("name"), jobs.c.kind == bindparam("kind"))
+_EVENTS = (
+    select(job_events)
+    .where(
+        job_events.c.job == bindparam("job"),
+        job_events.c.sequence > bindparam("after_sequence"),
+    )
+    .order_by(job_events.c.sequence)
+    .limit(MAX_EVENTS_READ)
+)
+_EVENTS_OF_KIND = _EVENTS.where(job_events.c.kind == bindparam("kind"))
 
 
 def find_job(connection: Connection, kind: str, name: str, owner: str) -> Job:
@@ -17,9 +32,7 @@ def find_job(connection: Connection, kind: str, name: str, owner: str) -> Job:
     Raises:
         NotFound: RESOURCE_NOT_FOUND, or JOB_EXPIRED for one whose record was removed.
     """
-    row = connection.execute(
-        select(jobs).where(jobs.c.name == name, jobs.c.kind == kind)
-    ).one_or_none()
+    row = connection.execute(_JOB, {"name": name, "kind": kind}).one_or_none()
     if row is not None and row.owner == owner:
         return to_job(row)
     expired = connection.execute(
@@ -63,3 +76,17 @@ def jobs_in_states(connection: Connection, kind: str, *states: JobState) -> Sequ
         select(jobs).where(jobs.c.kind == kind, jobs.c.state.in_(states)).order_by(jobs.c.ordinal)
     )
     return [to_job(row) for row in connection.execute(statement)]
+
+
+def select_events(
+    connection: Connection, job: str, after_sequence: int, *, kind: str | None = None
+) -> Sequence[Event]:
+    """Up to 500 events of a job's log that follow ``after_sequence``, of one kind if it is given."""
+    values: dict[str, str | int] = {"job": job, "after_sequence": after_sequence}
+    statement = _EVENTS
+    if kind is not None:
+        statement, values["kind"] = _EVENTS_OF_KIND, kind
+    return [
+        Event(sequence=row.sequence, time=row.time, kind=row.kind, data=row.data)
+        for row in connection.execute(statement, values)
+    ]

@@ -14,7 +14,8 @@ from sfumato_chassis.tables import jobs
 
 def event_row(job: str, event: Event) -> dict[str, Any]:
     """The row of an event. Raises ValueError for a number that is not finite."""
-    data = json.loads(json.dumps(dict(event.data), allow_nan=False))
+    data = dict(event.data)
+    json.dumps(data, allow_nan=False)
     return {
         "job": job,
         "sequence": event.sequence,

@@ -19,7 +19,7 @@ from sfumato_chassis.errors import (
     Reason,
 )
 from sfumato_chassis.identifiers import NewName
-from sfumato_chassis.job_queries import find_job, jobs_in_states, select_job_page
+from sfumato_chassis.job_queries import find_job, jobs_in_states, select_events, select_job_page
 from sfumato_chassis.job_rows import (
     event_row,
     expired_job,
@@ -51,8 +51,6 @@ from sfumato_chassis.requests import (
 )
 from sfumato_chassis.tables import job_events, jobs
 from sfumato_chassis.wakeups import Wakeups
-
-MAX_EVENTS_READ = 500
 
 Result = TypeVar("Result")
 
@@ -153,26 +151,11 @@ class JobStore:
             lambda connection: jobs_in_states(connection, self._kind.name, *states)
         )
 
-    async def events(
-        self, name: str, after_sequence: int, *, kind: str | None = None
-    ) -> Sequence[Event]:
-        """Up to 500 events of the log that follow ``after_sequence``, of one kind if it is given."""
-        statement = (
-            select(job_events)
-            .where(job_events.c.job == name, job_events.c.sequence > after_sequence)
-            .order_by(job_events.c.sequence)
-            .limit(MAX_EVENTS_READ)
+    async def events(self, name: str, after_sequence: int) -> Sequence[Event]:
+        """Up to 500 events of the log that follow ``after_sequence``."""
+        return await self._database.read(
+            lambda connection: select_events(connection, name, after_sequence)
         )
-        if kind is not None:
-            statement = statement.where(job_events.c.kind == kind)
-
-        def work(connection: Connection) -> Sequence[Event]:
-            return [
-                Event(sequence=row.sequence, time=row.time, kind=row.kind, data=row.data)
-                for row in connection.execute(statement)
-            ]
-
-        return await self._database.read(work)
 
     async def claim(self, name: str, started: NewEvent) -> Job:
         """Begins the next attempt: counts it, takes a new fence and appends ``started``.

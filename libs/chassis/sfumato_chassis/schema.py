@@ -13,10 +13,11 @@ from pathlib import Path
 from sqlalchemy import Connection, MetaData, inspect, text
 
 from sfumato_chassis import tables
+from sfumato_chassis.config import ConfigError
 from sfumato_chassis.database import Database
 
 
-class SchemaError(Exception):
+class SchemaError(ConfigError):
     """The database belongs to a newer version of this program."""
 
 
@@ -50,7 +51,7 @@ class Schema:
 
 
 CHASSIS_SCHEMA = Schema(
-    name="chassis", metadata=tables.metadata, package="sfumato_chassis", revision="0001"
+    name="chassis", metadata=tables.metadata, package="sfumato_chassis", revision="0002"
 )
 
 

@@ -6,36 +6,19 @@ typer, rich and Alembic are never loaded here.
 
 import argparse
 import asyncio
+import gc
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sfumato_chassis.clock import SystemClock
-from sfumato_chassis.config import (
-    CHASSIS_SECTIONS,
-    Config,
-    ConfigError,
-    LogConfig,
-    ServerConfig,
-    load_config,
-)
-from sfumato_chassis.failpoints import from_environment
-from sfumato_chassis.identifiers import random_name
-from sfumato_chassis.logging import configure_logging, get_logger
-from sfumato_chassis.metrics import Metrics
-from sfumato_chassis.platform import open_platform
-from sfumato_chassis.schema import CHASSIS_SCHEMA, SchemaError, prepare_database
-from sfumato_chassis.server import Server
+from sfumato_chassis.config import CHASSIS_SECTIONS, Config, ConfigError, load_config
 
 SERVICES = ("datasets", "trainer", "generator")
 EXIT_MISCONFIGURED = 78
 """EX_CONFIG of sysexits(3)."""
-
-log = get_logger(__name__)
 
 
 def all_sections() -> dict[str, type]:
@@ -60,33 +43,6 @@ def read_config(arguments: argparse.Namespace) -> Config:
     )
 
 
-async def run(config: Config, names: Sequence[str]) -> None:
-    """Serves until SIGTERM or SIGINT. Says the address on standard output once it is ready."""
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_number, stopping.set)
-    platform = open_platform(
-        config,
-        clock=SystemClock(),
-        new_name=random_name,
-        failpoint=from_environment(os.environ),
-    )
-    try:
-        apps = [import_module(f"sfumato_{name}.app") for name in names]
-        await prepare_database(platform.database, [CHASSIS_SCHEMA, *(app.SCHEMA for app in apps)])
-        services = [app.build(platform) for app in apps]
-        server = Server(platform, services, metrics=Metrics())
-        address = await server.start()
-        sys.stdout.write(f"sfumato: {', '.join(names)} on {address}\n")
-        sys.stdout.flush()
-        await stopping.wait()
-        async with asyncio.timeout(config.section(ServerConfig).drain_seconds):
-            await server.stop()
-    finally:
-        platform.database.close()
-
-
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Reads the command line of ``sfumato serve``."""
     parser = argparse.ArgumentParser(prog="sfumato serve", description="Run the services.")
@@ -109,10 +65,13 @@ def main(arguments: Sequence[str]) -> int:
     names = [name for name in SERVICES if not parsed.only or name in parsed.only]
     try:
         config = read_config(parsed)
-        logging = config.section(LogConfig)
-        configure_logging(level=logging.level, json_lines=logging.json)
+        # Hundreds of modules load now and stay; to walk through them again and again while they do
+        # takes a seventh of the start. The collector is on again once the server is ready.
+        gc.disable()
+        from sfumato_chassis.serving import run
+
         asyncio.run(run(config, names))
-    except (ConfigError, SchemaError) as error:
+    except ConfigError as error:
         sys.stderr.write(f"sfumato serve: {error}\n")
         return EXIT_MISCONFIGURED
     return 0

@@ -57,6 +57,7 @@ job_events = Table(
     Column("time", Timestamp, nullable=False),
     Column("kind", String(32), nullable=False),
     Column("data", JSON, nullable=False),
+    Index("chassis_job_events_by_kind", "job", "kind", "sequence"),
 )
 
 request_ids = Table(

@@ -71,11 +71,8 @@ def import_event_message(event: Event, version: Version | None) -> datasets_pb2.
             payload = datasets_pb2.ImportNote(**event.data)
         case "succeeded":
             payload = None if version is None else version_message(version)
-    message = datasets_pb2.ImportEvent(header=event_header(event))
-    if payload is not None:
-        getattr(message, event.kind).MergeFrom(payload)
-        getattr(message, event.kind).SetInParent()
-    return message
+    fields: dict[str, Any] = {} if payload is None else {event.kind: payload}
+    return datasets_pb2.ImportEvent(header=event_header(event), **fields)
 
 
 def dataset_message(dataset: Dataset) -> datasets_pb2.Dataset:

@@ -5,6 +5,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from sqlalchemy import Connection
+
 from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc
 from sfumato_chassis.errors import InvalidArgument
 from sfumato_chassis.job_messages import (
@@ -15,6 +17,7 @@ from sfumato_chassis.job_messages import (
     wait_seconds,
     watch_responses,
 )
+from sfumato_chassis.job_queries import select_events
 from sfumato_chassis.jobs import Event, InterruptionPolicy, Job, JobState
 from sfumato_chassis.paging import cut_page, decode_token, page_size, rows_that_fit
 from sfumato_chassis.pipeline import current_principal
@@ -59,24 +62,28 @@ class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
     async def GetImport(
         self, request: datasets_pb2.GetImportRequest, context: Any
     ) -> datasets_pb2.GetImportResponse:
-        job = await self._engine.jobs.get(request.name, current_principal().name)
-        return datasets_pb2.GetImportResponse(import_job=await self._import(job))
+        owner = current_principal().name
+        found = await self._platform.database.read(
+            lambda connection: select_import(
+                connection, self._engine.jobs.find(connection, request.name, owner)
+            )
+        )
+        return datasets_pb2.GetImportResponse(import_job=found)
 
     async def ListImports(
         self, request: datasets_pb2.ListImportsRequest, context: Any
     ) -> datasets_pb2.ListImportsResponse:
-        page = await self._platform.database.read(
-            partial(
-                self._engine.jobs.select_page,
-                owner=current_principal().name,
-                size=page_size(request.page_size),
-                token=request.page_token,
+        owner = current_principal().name
+
+        def work(connection: Connection) -> tuple[list[datasets_pb2.Import], str]:
+            page = self._engine.jobs.select_page(
+                connection, owner, size=page_size(request.page_size), token=request.page_token
             )
-        )
-        return datasets_pb2.ListImportsResponse(
-            imports=[await self._import(job, with_notes=False) for job in page.rows],
-            next_page_token=page.next_page_token,
-        )
+            imports = [select_import(connection, job, with_notes=False) for job in page.rows]
+            return imports, page.next_page_token
+
+        imports, next_page_token = await self._platform.database.read(work)
+        return datasets_pb2.ListImportsResponse(imports=imports, next_page_token=next_page_token)
 
     async def WaitImport(
         self, request: datasets_pb2.WaitImportRequest, context: Any
@@ -220,31 +227,15 @@ class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
         )
         return datasets_pb2.UnpinVersionResponse()
 
-    async def _import(self, job: Job, *, with_notes: bool = True) -> datasets_pb2.Import:
-        if job.state is JobState.EXPIRED:
-            return datasets_pb2.Import(name=job.name, owner=job.owner, status=job_status(job))
-        record = await self._platform.database.read(
-            lambda connection: storage.get_import(connection, job.name)
-        )
-        notes = await self._engine.jobs.events(job.name, 0, kind="note") if with_notes else []
-        told = [note for note in notes if note.sequence <= job.last_sequence]
-        return messages.import_message(job, record, await self._made_version(record), told)
-
-    async def _made_version(self, record: storage.ImportRecord) -> storage.Version | None:
-        number = record.version_number
-        if number is None:
-            return None
-        return await self._platform.database.read(
-            lambda connection: storage.get_version(connection, record.owner, record.dataset, number)
-        )
+    async def _import(self, job: Job) -> datasets_pb2.Import:
+        return await self._platform.database.read(lambda connection: select_import(connection, job))
 
     async def _event(self, job: str, event: Event) -> datasets_pb2.ImportEvent:
         version = None
         if event.kind == "succeeded":
-            record = await self._platform.database.read(
-                lambda connection: storage.get_import(connection, job)
+            version = await self._platform.database.read(
+                lambda connection: made_version(connection, storage.get_import(connection, job))
             )
-            version = await self._made_version(record)
         return messages.import_event_message(event, version)
 
     async def _read_version(
@@ -257,6 +248,25 @@ class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
             )
         )
         return version, await self._engine.importer.manifest(version)
+
+
+def select_import(
+    connection: Connection, job: Job, *, with_notes: bool = True
+) -> datasets_pb2.Import:
+    """The whole import of a job, as it was when ``job`` was read."""
+    if job.state is JobState.EXPIRED:
+        return datasets_pb2.Import(name=job.name, owner=job.owner, status=job_status(job))
+    record = storage.get_import(connection, job.name)
+    notes = select_events(connection, job.name, 0, kind="note") if with_notes else []
+    told = [note for note in notes if note.sequence <= job.last_sequence]
+    return messages.import_message(job, record, made_version(connection, record), told)
+
+
+def made_version(connection: Connection, record: storage.ImportRecord) -> storage.Version | None:
+    """The version that an import made, if it has."""
+    if record.version_number is None:
+        return None
+    return storage.get_version(connection, record.owner, record.dataset, record.version_number)
 
 
 def version_number(reference: datasets_pb2.VersionRef) -> int | None:

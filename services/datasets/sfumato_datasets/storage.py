@@ -16,6 +16,7 @@ from sqlalchemy import (
     Row,
     String,
     Table,
+    bindparam,
     delete,
     insert,
     select,
@@ -86,6 +87,8 @@ imports = Table(
     Index("datasets_imports_one_writer", "owner", "writes_to", unique=True),
 )
 
+_IMPORT = select(imports).where(imports.c.job == bindparam("job"))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Version:
@@ -152,7 +155,7 @@ def insert_import(connection: Connection, record: ImportRecord) -> None:
 
 def get_import(connection: Connection, job: str) -> ImportRecord:
     """The import of a job. Raises NotFound for one that was removed meanwhile."""
-    row = connection.execute(select(imports).where(imports.c.job == job)).one_or_none()
+    row = connection.execute(_IMPORT, {"job": job}).one_or_none()
     if row is None:
         raise NotFound.resource("import", job)
     return ImportRecord(**{name: row._mapping[name] for name in ImportRecord.__slots__})

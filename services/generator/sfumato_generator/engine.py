@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from sqlalchemy import Connection
 
+from sfumato_chassis.background import BackgroundTasks, keep_running
 from sfumato_chassis.errors import FailedPrecondition, JobFailure, Reason, ResourceExhausted
 from sfumato_chassis.job_store import Fenced, JobStore
 from sfumato_chassis.jobs import (
@@ -111,7 +112,7 @@ class GenerationEngine:
         self._running: Running | None = None
         self._idle_since = platform.clock.monotonic()
         self._yields_until = self._idle_since
-        self._scheduler: asyncio.Task[None] | None = None
+        self._background = BackgroundTasks()
 
     async def start(self) -> None:
         """Takes up what an earlier life left: its workers are ended, what ran ends by its policy."""
@@ -121,7 +122,7 @@ class GenerationEngine:
         await self._device.clear()
         for job in await self.jobs.in_states(*ACTIVE):
             await self._end_attempt(job.name, job.owner, SERVICE_STOPPED)
-        self._scheduler = asyncio.create_task(self._schedule())
+        self._background.spawn(keep_running("schedule", self._schedule, self._platform.clock))
 
     async def maintain(self) -> None:
         """Removes the records of generations whose retention has passed."""
@@ -129,9 +130,7 @@ class GenerationEngine:
 
     async def drain(self) -> None:
         """Ends the worker at the next step; what ran begins anew with the next start, or ends."""
-        if self._scheduler is not None:
-            self._scheduler.cancel()
-            await asyncio.gather(self._scheduler, return_exceptions=True)
+        await self._background.cancel()
         await self._device.leave("drain")
         if self._running is not None and not self._running.ended:
             record = self._running.record
@@ -245,12 +244,7 @@ class GenerationEngine:
     async def _schedule(self) -> None:
         while True:
             self._wake.clear()
-            try:
-                busy = await self._advance()
-            except Exception:
-                # A full disk or a locked store must not end the queue for good.
-                log.exception("the queue could not be advanced")
-                busy = True
+            busy = await self._advance()
             try:
                 async with asyncio.timeout(POLL_SECONDS if busy else None):
                     await self._wake.wait()

@@ -12,7 +12,14 @@ from safetensors.torch import load_file, save_file
 
 from sfumato.generator.v1 import generator_pb2
 from sfumato.job.v1 import job_pb2
-from sfumato_client import Addresses, Client, Connection, NotFound
+from sfumato_client import (
+    Addresses,
+    Client,
+    Connection,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+)
 from sfumato_diffusion.families.registry import build_tiny
 from sfumato_imaging.reader import read_image
 from sfumato_imaging.recipes import read_recipe
@@ -203,6 +210,23 @@ async def test_a_deleted_generation_leaves_its_images(studio):
     of_generation = studio.client.generator.list_images(generation=generation.name)
     assert [found async for found in of_generation] == [image]
     assert len(await studio.picture(image)) == image.file.size_bytes
+
+
+async def test_it_is_too_late_to_cancel_what_has_succeeded(studio):
+    ended = await studio.make()
+    with pytest.raises(FailedPrecondition) as refusal:
+        await studio.client.generator.cancel_generation(ended.name)
+    assert refusal.value.reason == "JOB_STATE_UNSUITABLE"
+
+
+async def test_a_page_token_of_another_list(studio):
+    await studio.make(count=2)
+    generator = studio.client.generator
+    page = await generator.stub.ListImages(generator_pb2.ListImagesRequest(page_size=1))
+    other = generator_pb2.ListGenerationsRequest(page_token=page.next_page_token)
+    with pytest.raises(InvalidArgument) as refusal:
+        await generator.caller.once(generator.stub.ListGenerations, other)
+    assert refusal.value.reason == "PAGE_TOKEN_INVALID"
 
 
 async def test_another_owner_sees_nothing(studio):

@@ -102,4 +102,3 @@ def events_fields(event: events.Event) -> dict[str, object]:
     record = event.to_json()
     del record["kind"]
     return record
-

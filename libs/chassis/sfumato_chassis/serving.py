@@ -1,0 +1,54 @@
+"""The life of a service process, from its configuration to SIGTERM."""
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from sfumato_chassis.clock import SystemClock
+from sfumato_chassis.config import Config, LogConfig, ServerConfig
+from sfumato_chassis.failpoints import from_environment
+from sfumato_chassis.identifiers import random_name
+from sfumato_chassis.logging import configure_logging
+from sfumato_chassis.metrics import Metrics
+from sfumato_chassis.platform import open_platform
+from sfumato_chassis.schema import CHASSIS_SCHEMA, prepare_database
+from sfumato_chassis.server import Server
+
+
+async def run(config: Config, names: Sequence[str]) -> None:
+    """Serves until SIGTERM or SIGINT. Says the address on standard output once it is ready.
+
+    Raises:
+        ConfigError: The configuration, or the database that it names, cannot be used.
+    """
+    logging = config.section(LogConfig)
+    configure_logging(level=logging.level, json_lines=logging.json)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, stopping.set)
+    platform = open_platform(
+        config,
+        clock=SystemClock(),
+        new_name=random_name,
+        failpoint=from_environment(os.environ),
+    )
+    try:
+        apps = [import_module(f"sfumato_{name}.app") for name in names]
+        await prepare_database(platform.database, [CHASSIS_SCHEMA, *(app.SCHEMA for app in apps)])
+        services = [app.build(platform) for app in apps]
+        server = Server(platform, services, metrics=Metrics())
+        address = await server.start()
+        sys.stdout.write(f"sfumato: {', '.join(names)} on {address}\n")
+        sys.stdout.flush()
+        gc.freeze()
+        gc.enable()
+        await stopping.wait()
+        async with asyncio.timeout(config.section(ServerConfig).drain_seconds):
+            await server.stop()
+    finally:
+        platform.database.close()
