@@ -93,12 +93,12 @@ class Recorded(datasets_pb2_grpc.DatasetsServiceServicer):
         self._messages = messages
         self._answer = datasets_pb2.GetImportResponse(import_job=messages[-1].finished)
 
-    async def GetImport(  # noqa: N802
+    async def GetImport(
         self, request: datasets_pb2.GetImportRequest, context: Any
     ) -> datasets_pb2.GetImportResponse:
         return self._answer
 
-    async def WatchImport(  # noqa: N802
+    async def WatchImport(
         self, request: datasets_pb2.WatchImportRequest, context: Any
     ) -> AsyncIterator[datasets_pb2.WatchImportResponse]:
         for message in self._messages:

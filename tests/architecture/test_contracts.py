@@ -78,6 +78,12 @@ BREACHES = [
         line="from google.protobuf import json_format",
     ),
     Breach(contract="numeric", module="sfumato_generator/recipe.py", line="import grpc"),
+    Breach(contract="domain", module="sfumato_trainer/engine.py", line="import grpc"),
+    Breach(
+        contract="domain",
+        module="sfumato_datasets/storage.py",
+        line="from google.protobuf import json_format",
+    ),
     Breach(
         contract="generated",
         module="sfumato_datasets/storage.py",
