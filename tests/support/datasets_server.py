@@ -134,7 +134,8 @@ class ServerProcess:
         line = self.process.stdout.readline()
         if not line:
             raise AssertionError(self.process.communicate()[1])
-        return line.rstrip().rpartition(" ")[2]
+        self.address = line.rstrip().rpartition(" ")[2]
+        return self.address
 
     async def ready(self) -> str:
         """Like `wait_ready`, beside other tasks."""

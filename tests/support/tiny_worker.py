@@ -29,6 +29,7 @@ def emit_steps(session: WorkerSession, configuration: dict[str, Any]) -> int:
 def follow_orders(session: WorkerSession, configuration: dict[str, Any]) -> int:
     """Tells every order that it gets, and ends with `stop` or when its lease has lapsed."""
     job, fence, known = configuration["job"], configuration["fence"], "none"
+    session.emit(job, fence, "ready", {})
     while known not in {"stop", "drain"}:
         time.sleep(POLL_SECONDS)
         order = session.command(job)
