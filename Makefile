@@ -14,7 +14,7 @@ SOURCES := libs services clients/python
 export OMP_NUM_THREADS ?= 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup demo serve check test test-slow protos bench format clean
+.PHONY: help setup demo serve check test test-slow protos bench format same-ast clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from PIL import Image
 
 from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc
 from sfumato_chassis.clock import SystemClock
 from sfumato_chassis.config import CHASSIS_SECTIONS, load_config
-from sfumato_chassis.failpoints import unarmed
+from sfumato_chassis.failpoints import Failpoints, parse
 from sfumato_chassis.identifiers import random_name
 from sfumato_chassis.job_store import JobStore
 from sfumato_chassis.jobs import NewEvent
@@ -35,7 +36,11 @@ EVENTS_AN_APPEND = 250
 
 async def serve_ours(data_dir: Path) -> None:
     configure_logging(level="warning", json_lines=False)
-    (data_dir / "root" / "folder").mkdir(parents=True)
+    folder, gate = data_dir / "root" / "folder", data_dir / "gate"
+    folder.mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(folder / "picture.png")
+    # One import is held at work, so that those whose logs are watched wait for their turn.
+    holding = Failpoints(parse(f"blob.staged=hold:{gate}"))
     config = load_config(
         {**CHASSIS_SECTIONS, "datasets": DatasetsConfig},
         file=None,
@@ -44,20 +49,21 @@ async def serve_ours(data_dir: Path) -> None:
             "storage.data_dir": data_dir,
             "server.port": 0,
             "datasets.import_roots": (data_dir / "root",),
-            "datasets.max_concurrent_imports": 0,
+            "datasets.max_concurrent_imports": 1,
         },
     )
-    platform = open_platform(config, clock=SystemClock(), new_name=random_name, failpoint=unarmed)
+    platform = open_platform(config, clock=SystemClock(), new_name=random_name, failpoint=holding)
     await prepare_database(platform.database, [CHASSIS_SCHEMA, app.SCHEMA])
     service = app.build(platform)
     server = Server(platform, [service], metrics=Metrics())
     address = await server.start()
     jobs = service._engine.jobs
-    ended, growing = [await create(address, name) for name in ("ended", "growing")]
+    _, ended, growing = [await create(address, name) for name in ("held", "ended", "growing")]
     await grow(jobs, ended)
     print(address, ended, growing, flush=True)
     while await asyncio.to_thread(sys.stdin.readline):
         await grow(jobs, growing)
+    gate.touch()
     await server.stop()
     platform.database.close()
 

@@ -1,12 +1,14 @@
 """The main job, end to end: captioned pictures become an adapter, the adapter becomes pictures.
 
 Usage: python examples/demo.py --out FOLDER. It starts the services, calls the same commands as a user
-would, draws a contact sheet and prints every RPC that it made as a grpcurl line.
+would, draws a contact sheet and prints every RPC that it made as a grpcurl line, with the command that serves
+what it left at the same address.
 """
 
 import argparse
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -138,7 +140,12 @@ def main(out: Path) -> None:
     sheet.save(out / "contact-sheet.png")
     script = out / "rpcs.sh"
     script.write_text("".join(f"{line}\n" for line in command.lines))
-    print(f"\nThe {len(command.lines)} RPCs that this made (also in {script}):\n")
+    port = address.rpartition(":")[2]
+    serve = [".venv/bin/sfumato", "serve", "--data-dir", str(data_dir), "--port", port]
+    print(
+        f"\nThe {len(command.lines)} RPCs that this made (also in {script}). To run them, serve again:"
+    )
+    print(f"\n{shlex.join(serve)}\n")
     print("\n".join(command.lines))
     print(f"\n{out / 'contact-sheet.png'} is ready after {time.monotonic() - began:.0f} s")
 

@@ -54,6 +54,6 @@ async def test_it_serves(python: str, tmp_path: Path) -> None:
         async with client_of(address) as client:
             await import_emoji(client)
             dataset = await client.datasets.get_dataset("emoji")
-            assert dataset.dataset.latest_version.num_samples == 24
+            assert dataset.latest_version.num_samples == 24
         service.terminate()
         assert service.wait() == 0

@@ -56,6 +56,6 @@ async def test_cross_service_calls_go_over_the_wire(tmp_path: Path, tiny_models:
     prefix = "sfumato.datasets.v1.DatasetsService."
     assert set(to_datasets.methods) == {
         f"{prefix}{method}"
-        for method in ("GetDataset", "PinVersion", "StreamSamples", "UnpinVersion")
+        for method in ("GetDatasetVersion", "PinVersion", "StreamSamples", "UnpinVersion")
     }
     assert set(to_trainer.methods) == {"sfumato.trainer.v1.TrainerService.GetAdapter"}

@@ -116,8 +116,8 @@ async def test_a_manual_import_is_told_as_interrupted(tmp_path: Path) -> None:
 
 async def test_every_acknowledged_create_is_there(tmp_path: Path) -> None:
     root, data_dir = tmp_path / "root", tmp_path / "data"
-    (root / "empty").mkdir(parents=True)
-    waiting = {"SFUMATO_DATASETS_MAX_CONCURRENT_IMPORTS": "0"}
+    write_pictures(root / "cats", 1)
+    waiting = {VARIABLE: f"import.before_publish=hold:{tmp_path / 'never'}"}
     names: dict[str, str] = {}
     num_lives = 5
     for _ in range(num_lives):
@@ -127,7 +127,7 @@ async def test_every_acknowledged_create_is_there(tmp_path: Path) -> None:
         ):
             for _ in range(NUM_CREATES // num_lives):
                 request_id = str(uuid.uuid4())
-                request = import_request("empty", f"set {len(names)}", request_id=request_id)
+                request = import_request("cats", f"set {len(names)}", request_id=request_id)
                 created = await stubs.datasets.CreateImport(request)
                 names[request_id] = created.import_job.name
             server.kill()
@@ -135,7 +135,7 @@ async def test_every_acknowledged_create_is_there(tmp_path: Path) -> None:
         listed = await stubs.datasets.ListImports(pb.ListImportsRequest(page_size=200))
         assert {job.name for job in listed.imports} == set(names.values())
         for index, (request_id, name) in enumerate(names.items()):
-            request = import_request("empty", f"set {index}", request_id=request_id)
+            request = import_request("cats", f"set {index}", request_id=request_id)
             again = await stubs.datasets.CreateImport(request)
             assert again.deduplicated
             assert again.import_job.name == name

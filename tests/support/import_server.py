@@ -24,6 +24,7 @@ class ImportServer(datasets_pb2_grpc.DatasetsServiceServicer):
 
     Attributes:
         scripts: each next Watch plays one of these in place of the honest answer.
+        create_refusals, wait_refusals: each next call is refused with one of these.
         on_created: awaited after a create was recorded and before it is answered.
         requests: requests of all Watch calls so far.
         peers: who called, by method.
@@ -38,6 +39,7 @@ class ImportServer(datasets_pb2_grpc.DatasetsServiceServicer):
         self.scripts: deque[WatchScript] = deque()
         self.on_created: Callable[[], Awaitable[None]] | None = None
         self.create_refusals: deque[grpc.Status] = deque()
+        self.wait_refusals: deque[grpc.Status] = deque()
         self.created: dict[str, datasets_pb2.CreateImportRequest] = {}
         self.num_create_calls = 0
         self.requests: list[datasets_pb2.WatchImportRequest] = []
@@ -174,6 +176,8 @@ class ImportServer(datasets_pb2_grpc.DatasetsServiceServicer):
             datasets_pb2.WaitImportRequest, datasets_pb2.WaitImportResponse
         ],
     ) -> datasets_pb2.WaitImportResponse:
+        if self.wait_refusals:
+            await context.abort_with_status(self.wait_refusals.popleft())
         async with self._changed:
             if self.state == job_pb2.JOB_STATE_RUNNING and request.timeout.ToNanoseconds():
                 await self._changed.wait()

@@ -9,6 +9,7 @@ from sfumato_client.datasets import Datasets
 from sfumato_client.errors import (
     Aborted,
     AlreadyExists,
+    Cancelled,
     ContractViolated,
     DataLoss,
     DeadlineExceeded,
@@ -46,6 +47,7 @@ __all__ = [
     "Attached",
     "Blobs",
     "BlockingClient",
+    "Cancelled",
     "Client",
     "Connection",
     "ContractViolated",

@@ -7,11 +7,6 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from sfumato.blobs.v1 import blobs_pb2_grpc
-from sfumato.datasets.v1 import datasets_pb2_grpc
-from sfumato.generator.v1 import generator_pb2_grpc
-from sfumato.trainer.v1 import trainer_pb2_grpc
-from sfumato_client.blobs import Blobs
 from sfumato_client.calls import Caller, RetryPolicy, Timing
 from sfumato_client.channel import ChannelInterceptors, ChannelPair, Connection
 from sfumato_client.datasets import Datasets
@@ -57,30 +52,9 @@ class Client:
             policy=policy or RetryPolicy(),
             timing=timing or Timing(),
         )
-        at_datasets = self._channels[addresses.datasets]
-        at_trainer = self._channels[addresses.trainer]
-        at_generator = self._channels[addresses.generator]
-        self.datasets = Datasets(
-            stub=datasets_pb2_grpc.DatasetsServiceStub(at_datasets.unary),
-            watch_stub=datasets_pb2_grpc.DatasetsServiceStub(at_datasets.watch),
-            caller=caller,
-            watch_policy=watch_policy,
-            blobs=_blobs(at_datasets, caller),
-        )
-        self.trainer = Trainer(
-            stub=trainer_pb2_grpc.TrainerServiceStub(at_trainer.unary),
-            watch_stub=trainer_pb2_grpc.TrainerServiceStub(at_trainer.watch),
-            caller=caller,
-            watch_policy=watch_policy,
-            blobs=_blobs(at_trainer, caller),
-        )
-        self.generator = Generator(
-            stub=generator_pb2_grpc.GeneratorServiceStub(at_generator.unary),
-            watch_stub=generator_pb2_grpc.GeneratorServiceStub(at_generator.watch),
-            caller=caller,
-            watch_policy=watch_policy,
-            blobs=_blobs(at_generator, caller),
-        )
+        self.datasets = Datasets(self._channels[addresses.datasets], caller, watch_policy)
+        self.trainer = Trainer(self._channels[addresses.trainer], caller, watch_policy)
+        self.generator = Generator(self._channels[addresses.generator], caller, watch_policy)
         self.blobs = self.datasets.blobs
 
     async def close(self) -> None:
@@ -99,7 +73,3 @@ class Client:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-def _blobs(channels: ChannelPair, caller: Caller) -> Blobs:
-    return Blobs(stub=blobs_pb2_grpc.BlobServiceStub(channels.unary), caller=caller)

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable
+from typing import Protocol
 
-import grpc
-
+from sfumato.blobs.v1 import blobs_pb2_grpc
 from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc
 from sfumato_client.blobs import Blobs
 from sfumato_client.calls import Caller, RetryPolicy, with_request_id
+from sfumato_client.channel import ChannelPair
 from sfumato_client.errors import violated
-from sfumato_client.jobs import duration, pages, wait
-from sfumato_client.watch import Cursor, Reconnecting, Watch, WatchItem
+from sfumato_client.jobs import JobCalls, duration, pages
+from sfumato_client.watch import Cursor, Reconnecting, WatchItem
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Datasets:
     """Imports, datasets and their samples.
 
     Every method answers proto messages and raises SfumatoError.
+
+    Attributes:
+        stub: the service's methods, to be called as they are.
+        caller: makes the calls.
+        blobs: BlobService of this service.
     """
 
-    stub: datasets_pb2_grpc.DatasetsServiceStub
-    watch_stub: datasets_pb2_grpc.DatasetsServiceStub
-    caller: Caller
-    watch_policy: RetryPolicy
-    # BlobService of this service.
-    blobs: Blobs
+    def __init__(self, channels: ChannelPair, caller: Caller, watch_policy: RetryPolicy) -> None:
+        """Makes no call."""
+        self.stub = datasets_pb2_grpc.DatasetsServiceStub(channels.unary)
+        self.caller = caller
+        self.blobs = Blobs(stub=blobs_pb2_grpc.BlobServiceStub(channels.unary), caller=caller)
+        self._imports = _calls(
+            self.stub, datasets_pb2_grpc.DatasetsServiceStub(channels.watch), caller, watch_policy
+        )
 
     async def create_import(
         self, request: datasets_pb2.CreateImportRequest
@@ -37,37 +43,23 @@ class Datasets:
 
     async def get_import(self, name: str) -> datasets_pb2.Import:
         """The job as it stands."""
-        response = await self.caller.repeatable(
-            self.stub.GetImport, datasets_pb2.GetImportRequest(name=name)
-        )
-        return response.import_job
+        return await self._imports.get(name)
 
     def list_imports(self, *, page_size: int = 0) -> AsyncGenerator[datasets_pb2.Import, None]:
         """Newest first, over all pages."""
-
-        async def fetch(page_token: str) -> tuple[Iterable[datasets_pb2.Import], str]:
-            response = await self.caller.repeatable(
+        return pages(
+            lambda page_token: self.caller.repeatable(
                 self.stub.ListImports,
                 datasets_pb2.ListImportsRequest(page_size=page_size, page_token=page_token),
-            )
-            return response.imports, response.next_page_token
-
-        return pages(fetch)
+            ),
+            lambda page: page.imports,
+        )
 
     async def wait_import(
         self, name: str, *, timeout_seconds: float | None = None
     ) -> datasets_pb2.Import:
         """Waits until the job has ended, or for the time given; "not done" is no error."""
-
-        async def wait_once(seconds: float) -> datasets_pb2.Import:
-            response = await self.caller.repeatable(
-                self.stub.WaitImport,
-                datasets_pb2.WaitImportRequest(name=name, timeout=duration(seconds)),
-                additional_timeout_seconds=seconds,
-            )
-            return response.import_job
-
-        return await wait(wait_once, timeout_seconds=timeout_seconds, timing=self.caller.timing)
+        return await self._imports.wait(name, timeout_seconds)
 
     def watch_import(
         self,
@@ -77,74 +69,74 @@ class Datasets:
         on_reconnecting: Callable[[Reconnecting], None] | None = None,
     ) -> AsyncGenerator[WatchItem[datasets_pb2.Import, datasets_pb2.ImportEvent], None]:
         """Follows the job: each event once, in order, across lost connections (`Watch.items`)."""
-
-        def open_stream(
-            at: Cursor,
-        ) -> grpc.aio.UnaryStreamCall[
-            datasets_pb2.WatchImportRequest, datasets_pb2.WatchImportResponse
-        ]:
-            return self.watch_stub.WatchImport(
-                datasets_pb2.WatchImportRequest(
-                    name=name, after_sequence=at.sequence, log_id=at.log_id, replay=at.replay
-                ),
-                metadata=self.caller.metadata,
-            )
-
-        watch: Watch[datasets_pb2.Import, datasets_pb2.ImportEvent] = Watch(
-            open_stream=open_stream,
-            cursor=cursor or Cursor(),
-            policy=self.watch_policy,
-            timing=self.caller.timing,
-            on_reconnecting=on_reconnecting,
-        )
-        return watch.items()
+        return self._imports.watch(name, cursor, on_reconnecting)
 
     async def cancel_import(self, name: str) -> datasets_pb2.Import:
         """Ends an import; nothing of it is kept."""
-        response = await self.caller.repeatable(
-            self.stub.CancelImport, datasets_pb2.CancelImportRequest(name=name)
-        )
-        return response.import_job
+        return await self._imports.cancel(name)
 
     async def delete_import(self, name: str) -> None:
         """Removes a job that has ended, with its log. After a loss it is not repeated."""
         await self.caller.once(self.stub.DeleteImport, datasets_pb2.DeleteImportRequest(name=name))
 
-    async def get_dataset(self, name: str) -> datasets_pb2.GetDatasetResponse:
-        """The dataset and its versions, newest first."""
-        return await self.caller.repeatable(
+    async def get_dataset(self, name: str) -> datasets_pb2.Dataset:
+        """The dataset with its latest version."""
+        response = await self.caller.repeatable(
             self.stub.GetDataset, datasets_pb2.GetDatasetRequest(name=name)
+        )
+        return response.dataset
+
+    async def get_dataset_version(
+        self, dataset: str, *, version: int | None = None
+    ) -> datasets_pb2.DatasetVersion:
+        """One version, by default the latest."""
+        response = await self.caller.repeatable(
+            self.stub.GetDatasetVersion,
+            datasets_pb2.GetDatasetVersionRequest(
+                version=datasets_pb2.VersionRef(dataset=dataset, number=version)
+            ),
+        )
+        return response.version
+
+    def list_dataset_versions(
+        self, dataset: str, *, page_size: int = 0
+    ) -> AsyncGenerator[datasets_pb2.DatasetVersion, None]:
+        """Newest first, over all pages."""
+        return pages(
+            lambda page_token: self.caller.repeatable(
+                self.stub.ListDatasetVersions,
+                datasets_pb2.ListDatasetVersionsRequest(
+                    dataset=dataset, page_size=page_size, page_token=page_token
+                ),
+            ),
+            lambda page: page.versions,
         )
 
     def list_datasets(self, *, page_size: int = 0) -> AsyncGenerator[datasets_pb2.Dataset, None]:
         """By name, over all pages."""
-
-        async def fetch(page_token: str) -> tuple[Iterable[datasets_pb2.Dataset], str]:
-            response = await self.caller.repeatable(
+        return pages(
+            lambda page_token: self.caller.repeatable(
                 self.stub.ListDatasets,
                 datasets_pb2.ListDatasetsRequest(page_size=page_size, page_token=page_token),
-            )
-            return response.datasets, response.next_page_token
-
-        return pages(fetch)
+            ),
+            lambda page: page.datasets,
+        )
 
     def list_samples(
         self, dataset: str, *, version: int | None = None, page_size: int = 0
     ) -> AsyncGenerator[datasets_pb2.Sample, None]:
         """Samples of one version (default: the latest) by file name, over all pages."""
-
-        async def fetch(page_token: str) -> tuple[Iterable[datasets_pb2.Sample], str]:
-            response = await self.caller.repeatable(
+        return pages(
+            lambda page_token: self.caller.repeatable(
                 self.stub.ListSamples,
                 datasets_pb2.ListSamplesRequest(
                     version=datasets_pb2.VersionRef(dataset=dataset, number=version),
                     page_size=page_size,
                     page_token=page_token,
                 ),
-            )
-            return response.samples, response.next_page_token
-
-        return pages(fetch)
+            ),
+            lambda page: page.samples,
+        )
 
     async def pin_version(
         self, dataset: str, *, holder: str, version: int | None = None, lease_seconds: float
@@ -196,3 +188,40 @@ class Datasets:
         if not found.number or len(samples) != found.num_samples:
             raise violated(f"{len(samples)} of {found.num_samples} samples arrived")
         return found, samples
+
+
+class _Answer(Protocol):
+    """What Get, Wait and Cancel answer."""
+
+    @property
+    def import_job(self) -> datasets_pb2.Import: ...
+
+
+def _calls(
+    stub: datasets_pb2_grpc.DatasetsServiceStub,
+    watch_stub: datasets_pb2_grpc.DatasetsServiceStub,
+    caller: Caller,
+    watch_policy: RetryPolicy,
+) -> JobCalls[datasets_pb2.Import, datasets_pb2.ImportEvent, _Answer]:
+    return JobCalls(
+        caller=caller,
+        watch_policy=watch_policy,
+        resource_of=lambda answer: answer.import_job,
+        ask_get=lambda name: caller.repeatable(
+            stub.GetImport, datasets_pb2.GetImportRequest(name=name)
+        ),
+        ask_wait=lambda name, seconds: caller.repeatable(
+            stub.WaitImport,
+            datasets_pb2.WaitImportRequest(name=name, timeout=duration(seconds)),
+            additional_timeout_seconds=seconds,
+        ),
+        ask_cancel=lambda name: caller.repeatable(
+            stub.CancelImport, datasets_pb2.CancelImportRequest(name=name)
+        ),
+        open_watch=lambda name, at: watch_stub.WatchImport(
+            datasets_pb2.WatchImportRequest(
+                name=name, after_sequence=at.sequence, log_id=at.log_id, replay=at.replay
+            ),
+            metadata=caller.metadata,
+        ),
+    )

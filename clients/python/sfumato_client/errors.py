@@ -14,6 +14,7 @@ SfumatoError                 reason, message, code, field violations, details, e
 ├── ResourceExhausted        queue, quota, disk or memory is full
 ├── Unavailable              the server is starting or stopping, or cannot reach another service
 ├── DataLoss                 stored or received bytes do not match their digest
+├── Cancelled                the server took the call as ended by the caller; jobs go on
 ├── DeadlineExceeded         the deadline passed on the server
 ├── Unimplemented            the server does not know the method
 └── InternalError            a fault of the server; `error_id` finds it in its log
@@ -173,6 +174,10 @@ class DataLoss(SfumatoError):
     """Stored or received bytes do not match their digest."""
 
 
+class Cancelled(SfumatoError):
+    """The server took the call as ended by the caller. Jobs go on."""
+
+
 class DeadlineExceeded(SfumatoError):
     """The deadline passed on the server."""
 
@@ -197,11 +202,11 @@ ERROR_CLASSES: Mapping[grpc.StatusCode, type[SfumatoError]] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceExhausted,
     grpc.StatusCode.UNAVAILABLE: Unavailable,
     grpc.StatusCode.DATA_LOSS: DataLoss,
+    grpc.StatusCode.CANCELLED: Cancelled,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
     grpc.StatusCode.UNIMPLEMENTED: Unimplemented,
     grpc.StatusCode.INTERNAL: InternalError,
     grpc.StatusCode.UNKNOWN: InternalError,
-    grpc.StatusCode.CANCELLED: Aborted,
 }
 
 

@@ -137,9 +137,9 @@ class EventOrder(Generic[ResourceT, EventT]):
         self._delivered_snapshot = False
         self._compacted = False
 
-    def restart(self) -> None:
-        """Begins anew at 0, on another log."""
-        self.__init__(Cursor(replay=self._replay))  # type: ignore[misc]
+    def restarted(self) -> EventOrder[ResourceT, EventT]:
+        """The order of another log, from its beginning, for the same wish."""
+        return EventOrder(Cursor(replay=self._replay))
 
     def attach(self, attached: job_pb2.Attached) -> Attached | None:
         """Takes the first message of a stream; answers an item for the first stream only."""
@@ -268,7 +268,7 @@ class Watch(Generic[ResourceT, EventT]):
                 stream.cancel()
             if _is_log_changed(outcome) and may_restart:
                 may_restart = False
-                order.restart()
+                order = order.restarted()
                 continue
             if not stands:
                 backoff.spend(self.timing.monotonic() - began)

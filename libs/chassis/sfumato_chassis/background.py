@@ -29,11 +29,16 @@ class BackgroundTasks:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Starts ``work``."""
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Starts ``work``; an error that it ends with is logged."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._forget)
+        return task
+
+    async def finish(self) -> None:
+        """Waits until everything that runs has ended by itself."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def cancel(self) -> None:
         """Cancels what runs and waits for its end."""
@@ -41,3 +46,8 @@ class BackgroundTasks:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("background work failed", exc_info=error)

@@ -24,6 +24,7 @@ from sfumato_chassis.identifiers import NewName
 from sfumato_chassis.tables import blob_references, blobs
 
 CHUNK_BYTES = 1024 * 1024
+DIGESTS_A_QUERY = 500
 FOLDER = "sha256"
 STAGING = "staging"
 UNREFERENCED_RETENTION = timedelta(hours=24)
@@ -207,11 +208,24 @@ def find_blob(connection: Connection, digest: str) -> Blob | None:
     return Blob(digest=row.digest, size_bytes=row.size_bytes, media_type=row.media_type)
 
 
-def add_references(
+def first_missing(connection: Connection, digests: Sequence[str]) -> str | None:
+    """The first of ``digests`` that is not stored, inside a transaction."""
+    for start in range(0, len(digests), DIGESTS_A_QUERY):
+        part = digests[start : start + DIGESTS_A_QUERY]
+        known = set(
+            connection.execute(select(blobs.c.digest).where(blobs.c.digest.in_(part))).scalars()
+        )
+        for digest in part:
+            if digest not in known:
+                return digest
+    return None
+
+
+def set_references(
     connection: Connection, service: str, resource: str, digests: Sequence[str]
 ) -> None:
-    """Keeps blobs for as long as ``resource`` of ``service`` is there."""
-    drop_references(connection, service, resource)
+    """Keeps exactly these blobs for as long as ``resource`` of ``service`` is there."""
+    delete_references(connection, service, resource)
     if digests:
         connection.execute(
             insert(blob_references),
@@ -222,8 +236,17 @@ def add_references(
         )
 
 
-def drop_references(connection: Connection, service: str, resource: str) -> None:
-    """Ends what ``add_references`` began; the blobs then count from now."""
+def drop_references(connection: Connection, service: str, resource: str, now: datetime) -> None:
+    """Ends what ``set_references`` began; the 24 h of the blobs begin ``now``."""
+    referenced = select(blob_references.c.digest).where(
+        blob_references.c.service == service, blob_references.c.resource == resource
+    )
+    connection.execute(update(blobs).where(blobs.c.digest.in_(referenced)).values(touch_time=now))
+    delete_references(connection, service, resource)
+
+
+def delete_references(connection: Connection, service: str, resource: str) -> None:
+    """Removes the rows of ``resource``."""
     connection.execute(
         delete(blob_references).where(
             blob_references.c.service == service, blob_references.c.resource == resource

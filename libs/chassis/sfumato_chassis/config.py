@@ -18,6 +18,13 @@ PREFIX = "SFUMATO_"
 DEFAULT_FILE = "sfumato.toml"
 
 Section = TypeVar("Section")
+Number = TypeVar("Number", int, float)
+
+
+def at_least(minimum: float, default: Number) -> Number:
+    """A field of a section with a smallest value, which ``load_config`` checks."""
+    bounded: Number = dataclasses.field(default=default, metadata={"minimum": minimum})
+    return bounded
 
 
 class ConfigError(Exception):
@@ -40,13 +47,13 @@ class ServerConfig:
     """
 
     host: str = "127.0.0.1"
-    port: int = 7433
-    heartbeat_seconds: float = 10.0
-    watch_max_age_seconds: float = 1800.0
-    unary_deadline_seconds: float = 60.0
-    drain_seconds: float = 25.0
+    port: int = at_least(0, 7433)
+    heartbeat_seconds: float = at_least(0.01, 10.0)
+    watch_max_age_seconds: float = at_least(0.01, 1800.0)
+    unary_deadline_seconds: float = at_least(0.01, 60.0)
+    drain_seconds: float = at_least(0.1, 25.0)
     reflection: bool = True
-    metrics_port: int = 0
+    metrics_port: int = at_least(0, 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,14 +100,18 @@ class WorkersConfig:
         threads: OpenMP threads of each; 0 leaves it to the library.
     """
 
-    lease_seconds: float = 60.0
-    threads: int = 0
+    lease_seconds: float = at_least(0.1, 60.0)
+    threads: int = at_least(0, 0)
 
 
-CLIENT_VARIABLES = frozenset(
-    f"{PREFIX}{name}_ADDRESS" for name in ("DATASETS", "TRAINER", "GENERATOR")
+OTHER_VARIABLES = frozenset(
+    f"{PREFIX}{name}"
+    for name in (
+        *("ADDRESS", "API_KEY", "DATASETS_ADDRESS", "TRAINER_ADDRESS", "GENERATOR_ADDRESS"),
+        "FAILPOINTS",
+    )
 )
-"""Read by the client libraries; they begin like those of a section but are none."""
+"""Read by the client libraries and by tests; they are no settings."""
 
 CHASSIS_SECTIONS: Mapping[str, type] = {
     "server": ServerConfig,
@@ -172,7 +183,9 @@ def load_config(
             if f"{name}.{field.name}" in overrides:
                 value, origin = overrides[f"{name}.{field.name}"], "command line"
             if origin != "default":
-                value = convert(value, hints[field.name], f"{name}.{field.name} ({origin})")
+                where = f"{name}.{field.name} ({origin})"
+                value = convert(value, hints[field.name], where)
+                check_minimum(value, field, where)
             values[field.name] = value
             settings.append(Setting(section=name, field=field.name, value=value, origin=origin))
         loaded[kind] = kind(**values)
@@ -198,13 +211,22 @@ def read_tables(file: Path, sections: Mapping[str, type]) -> Mapping[str, Mappin
 
 
 def check_environment(environment: Mapping[str, str], sections: Mapping[str, type]) -> None:
-    """Refuses a variable that begins like a section's but names no field of it."""
-    for variable in environment.keys() - CLIENT_VARIABLES:
-        for name, kind in sections.items():
-            start = f"{PREFIX}{name}_".upper()
-            known = {field.name for field in dataclasses.fields(kind)}
-            if variable.startswith(start) and variable.removeprefix(start).lower() not in known:
-                raise ConfigError(f"environment {variable}: no such setting in [{name}]")
+    """Refuses a variable that begins with SFUMATO_ but names no setting."""
+    known = {
+        f"{PREFIX}{name}_{field.name}".upper()
+        for name, kind in sections.items()
+        for field in dataclasses.fields(kind)
+    }
+    for variable in environment:
+        if variable.startswith(PREFIX) and variable not in known | OTHER_VARIABLES:
+            raise ConfigError(f"environment {variable}: no such setting")
+
+
+def check_minimum(value: Any, field: dataclasses.Field[Any], where: str) -> None:
+    """Refuses a value below the field's smallest."""
+    minimum = field.metadata.get("minimum")
+    if minimum is not None and value < minimum:
+        raise ConfigError(f"{where}: must be at least {minimum:g}")
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:

@@ -5,6 +5,7 @@ meets SQLITE_BUSY_SNAPSHOT at once when another process wrote in between.
 """
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,19 @@ NUM_READERS = 4
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def microseconds_of(time: datetime) -> int:
+    """A UTC time as whole microseconds since 1970."""
+    return (time - EPOCH) // timedelta(microseconds=1)
+
+
+def time_at(microseconds: int) -> datetime:
+    """The UTC time that many microseconds after 1970; the last that there is, for more."""
+    try:
+        return EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
 class Timestamp(TypeDecorator[datetime]):
     """A UTC time, stored as integer microseconds since 1970, which orders and compares exactly."""
 
@@ -33,11 +47,40 @@ class Timestamp(TypeDecorator[datetime]):
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
         del dialect
-        return None if value is None else (value - EPOCH) // timedelta(microseconds=1)
+        return None if value is None else microseconds_of(value)
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
         del dialect
-        return None if value is None else EPOCH + timedelta(microseconds=value)
+        return None if value is None else time_at(value)
+
+
+class Lane:
+    """Threads that run short functions, each thread on a connection of its own that stays open."""
+
+    def __init__(self, engine: Engine, *, name: str, num_threads: int) -> None:
+        self._engine = engine
+        self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix=name)
+        self._own = threading.local()
+        self._opened: list[Connection] = []
+
+    async def run(self, work: Work[Result]) -> Result:
+        """Runs ``work`` between begin and commit; an exception rolls back."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._transact, work)
+
+    def close(self) -> None:
+        """Waits for what runs and closes every connection."""
+        self._threads.shutdown()
+        for connection in self._opened:
+            connection.close()
+        self._engine.dispose()
+
+    def _transact(self, work: Work[Result]) -> Result:
+        connection: Connection | None = getattr(self._own, "connection", None)
+        if connection is None:
+            connection = self._own.connection = self._engine.connect()
+            self._opened.append(connection)
+        with connection.begin():
+            return work(connection)
 
 
 class Database:
@@ -45,43 +88,26 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._write_engine = open_engine(url, begin="BEGIN IMMEDIATE", num_connections=1)
-        self._read_engine = open_engine(url, begin="BEGIN", num_connections=NUM_READERS)
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="store-writer")
-        self._readers = ThreadPoolExecutor(NUM_READERS, thread_name_prefix="store-reader")
-
-    @property
-    def write_engine(self) -> Engine:
-        """The engine whose transactions take the write lock at their start."""
-        return self._write_engine
+        writing = open_engine(url, begin="BEGIN IMMEDIATE", num_connections=1)
+        reading = open_engine(url, begin="BEGIN", num_connections=NUM_READERS)
+        self._writer = Lane(writing, name="store-writer", num_threads=1)
+        self._readers = Lane(reading, name="store-reader", num_threads=NUM_READERS)
 
     async def write(self, work: Work[Result]) -> Result:
         """Runs ``work`` in one transaction and commits it; an exception rolls it back.
 
         A caller that is cancelled does not undo a write that has begun.
         """
-        return await asyncio.get_running_loop().run_in_executor(
-            self._writer, in_transaction, self._write_engine, work
-        )
+        return await self._writer.run(work)
 
     async def read(self, work: Work[Result]) -> Result:
         """Runs ``work`` in one read transaction: all that it sees belongs together."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._readers, in_transaction, self._read_engine, work
-        )
+        return await self._readers.run(work)
 
     def close(self) -> None:
         """Waits for what runs and closes every connection."""
-        self._writer.shutdown()
-        self._readers.shutdown()
-        self._write_engine.dispose()
-        self._read_engine.dispose()
-
-
-def in_transaction(engine: Engine, work: Work[Result]) -> Result:
-    """Runs ``work`` between begin and commit."""
-    with engine.begin() as connection:
-        return work(connection)
+        self._writer.close()
+        self._readers.close()
 
 
 def open_engine(url: str, *, begin: str, num_connections: int) -> Engine:
@@ -116,6 +142,9 @@ def open_engine(url: str, *, begin: str, num_connections: int) -> Engine:
 
     @event.listens_for(engine, "begin")
     def start(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
+        # Straight to the driver: through SQLAlchemy it costs more than many a read.
+        driver = connection.connection.dbapi_connection
+        assert driver is not None
+        driver.cursor().execute(begin)
 
     return engine

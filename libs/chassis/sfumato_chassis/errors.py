@@ -25,9 +25,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 DOMAIN = "sfumato"
+RETRY_AFTER_DRAIN_SECONDS = 1.0
 
 
 class Reason(StrEnum):
@@ -57,6 +58,7 @@ class Reason(StrEnum):
     MODEL_UNSUPPORTED = "MODEL_UNSUPPORTED"
     ADAPTER_INCOMPATIBLE = "ADAPTER_INCOMPATIBLE"
     MACHINE_INCAPABLE = "MACHINE_INCAPABLE"
+    UPLOAD_INCOMPLETE = "UPLOAD_INCOMPLETE"
     OFFSET_OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
     EVENT_LOG_CHANGED = "EVENT_LOG_CHANGED"
     QUEUE_FULL = "QUEUE_FULL"
@@ -233,6 +235,15 @@ class Internal(SfumatoError):
     status = "INTERNAL"
 
 
+def server_draining() -> Unavailable:
+    """The error of a call that a stopping server does not serve any more."""
+    return Unavailable(
+        Reason.SERVER_DRAINING,
+        "the server is stopping",
+        retry_after_seconds=RETRY_AFTER_DRAIN_SECONDS,
+    )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobFailure:
     """Why a job failed or was interrupted."""
@@ -246,6 +257,20 @@ class JobFailure:
     def of(cls, error: SfumatoError) -> "JobFailure":
         """The failure of a job that met ``error``."""
         return cls(reason=error.reason, message=error.message, details=error.details)
+
+    def to_json(self) -> dict[str, Any]:
+        """As an event holds it."""
+        return {
+            "reason": self.reason.value,
+            "message": self.message,
+            "error_id": self.error_id,
+            "details": dict(self.details),
+        }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> "JobFailure":
+        """What ``to_json`` made."""
+        return cls(**{**record, "reason": Reason(record["reason"])})
 
 
 _CLASSES: Mapping[type[SfumatoError], Sequence[Reason]] = {
@@ -271,6 +296,7 @@ _CLASSES: Mapping[type[SfumatoError], Sequence[Reason]] = {
         Reason.MODEL_UNSUPPORTED,
         Reason.ADAPTER_INCOMPATIBLE,
         Reason.MACHINE_INCAPABLE,
+        Reason.UPLOAD_INCOMPLETE,
     ),
     OutOfRange: (Reason.OFFSET_OUT_OF_RANGE, Reason.EVENT_LOG_CHANGED),
     ResourceExhausted: (

@@ -1,6 +1,5 @@
 """The shared job messages of ``sfumato.job.v1``, from the chassis's records, and back."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -11,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from sfumato.job.v1 import errors_pb2, job_pb2
 from sfumato_chassis import watching
 from sfumato_chassis.database import EPOCH
-from sfumato_chassis.errors import InvalidArgument, JobFailure, Reason
+from sfumato_chassis.errors import InvalidArgument, JobFailure
 from sfumato_chassis.jobs import Event, InterruptionPolicy, Job
 
 Response = TypeVar("Response", bound=ProtoMessage)
@@ -59,12 +58,10 @@ def duration(seconds: float | None) -> Duration | None:
     return message
 
 
-def job_error(failure: JobFailure | Mapping[str, Any] | None) -> errors_pb2.JobError | None:
-    """A failure, or its JSON, as a message."""
+def job_error(failure: JobFailure | None) -> errors_pb2.JobError | None:
+    """A failure as a message."""
     if failure is None:
         return None
-    if not isinstance(failure, JobFailure):
-        failure = JobFailure(**{**failure, "reason": Reason(failure["reason"])})
     return errors_pb2.JobError(
         reason=errors_pb2.ErrorReason.Value(f"ERROR_REASON_{failure.reason.value}"),
         message=failure.message,
@@ -119,11 +116,11 @@ def shared_event(event: Event) -> ProtoMessage | None:
         case "interrupted":
             return job_pb2.Interrupted(
                 attempt=data["attempt"],
-                error=job_error(data["failure"]),
+                error=job_error(JobFailure.from_json(data["failure"])),
                 retrying=data["retrying"],
             )
         case "failed":
-            return job_error(data)
+            return job_error(JobFailure.from_json(data))
         case "cancelled":
             return job_pb2.Cancelled()
         case _:
@@ -145,40 +142,3 @@ def cursor_of(request: WatchRequest) -> watching.Cursor:
     return watching.Cursor(
         after_sequence=request.after_sequence, log_id=request.log_id, replay=request.replay
     )
-
-
-async def watch_responses(
-    messages: AsyncIterator[watching.Message],
-    response: Callable[..., Response],
-    *,
-    resource: Callable[[Job], Awaitable[ProtoMessage]],
-    event: Callable[[Event], Awaitable[ProtoMessage]],
-    heartbeat_seconds: float,
-) -> AsyncIterator[Response]:
-    """Turns a watch into responses; every service's Watch has the same fields.
-
-    Args:
-        messages: What :func:`sfumato_chassis.watching.watch` yields.
-        response: The response type of the RPC.
-        resource: Reads the service's whole resource of a job.
-        event: The service's message of an event.
-        heartbeat_seconds: The interval told to the client.
-    """
-    async for message in messages:
-        match message:
-            case watching.Attached(job=job):
-                yield response(
-                    attached=job_pb2.Attached(
-                        status=job_status(job), heartbeat_interval=duration(heartbeat_seconds)
-                    )
-                )
-            case watching.Snapshot(job=job):
-                yield response(snapshot=await resource(job))
-            case watching.Happened(event=happened):
-                yield response(event=await event(happened))
-            case watching.Heartbeat(delivered_sequence=delivered):
-                yield response(heartbeat=job_pb2.Heartbeat(delivered_sequence=delivered))
-            case watching.GoingAway(retry_after_seconds=seconds):
-                yield response(going_away=job_pb2.GoingAway(retry_after=duration(seconds)))
-            case watching.Finished(job=job):
-                yield response(finished=await resource(job))

@@ -1,13 +1,12 @@
 """Rows of the tables of jobs and events, to and from records."""
 
 import json
-from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, select, update
 
-from sfumato_chassis.errors import JobFailure, Reason
+from sfumato_chassis.errors import JobFailure
 from sfumato_chassis.jobs import Event, InterruptionPolicy, Job, JobState
 from sfumato_chassis.tables import jobs
 
@@ -29,9 +28,9 @@ def failure_after(failure: JobFailure | None, event: Event) -> JobFailure | None
     """The failure that a job's status tells once ``event`` has happened."""
     match event.kind:
         case "failed":
-            return JobFailure(**event.data)
+            return JobFailure.from_json(event.data)
         case "interrupted":
-            return JobFailure(**event.data["failure"])
+            return JobFailure.from_json(event.data["failure"])
         case "started":
             return None
         case _:
@@ -48,9 +47,7 @@ def to_job(row: Row[Any]) -> Job:
             **values,
             "state": JobState(values["state"]),
             "interruption_policy": InterruptionPolicy(values["interruption_policy"]),
-            "failure": JobFailure(**{**failure, "reason": Reason(failure["reason"])})
-            if failure
-            else None,
+            "failure": JobFailure.from_json(failure) if failure else None,
         }
     )
 
@@ -78,7 +75,7 @@ def update_row(connection: Connection, job: Job) -> None:
         .where(jobs.c.name == job.name)
         .values(
             state=job.state,
-            failure=asdict(job.failure) if job.failure else None,
+            failure=job.failure.to_json() if job.failure else None,
             last_sequence=job.last_sequence,
             start_time=job.start_time,
             end_time=job.end_time,
@@ -88,9 +85,8 @@ def update_row(connection: Connection, job: Job) -> None:
     )
 
 
-def expired_job(kind: str, name: str, owner: str) -> Job:
+def expired_job(kind: str, name: str, owner: str, create_time: datetime) -> Job:
     """What is left of a job whose record was removed."""
-    epoch = datetime.fromtimestamp(0, UTC)
     return Job(
         name=name,
         ordinal=0,
@@ -105,7 +101,7 @@ def expired_job(kind: str, name: str, owner: str) -> Job:
         attempt=0,
         fence=0,
         queue_position=0,
-        create_time=epoch,
+        create_time=create_time,
         start_time=None,
         end_time=None,
         expire_time=None,

@@ -5,9 +5,10 @@ without a gap, derives the state from them and lets the service update its own t
 event before that transaction is committed.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, delete, insert, select, update
 
@@ -59,13 +60,21 @@ class Fenced(Exception):
     """The writer does not hold the job any more: another attempt does, or the job has ended."""
 
 
+def do_nothing() -> None:
+    """For a store whose queue nobody serves."""
+
+
 def nothing_more(connection: Connection, job: Job) -> None:
     """For an append that stands alone."""
     del connection, job
 
 
 class JobStore:
-    """Jobs of one kind."""
+    """Jobs of one kind.
+
+    Args:
+        on_queue: Called after a commit by which a job was queued or has ended: the queue moves.
+    """
 
     def __init__(
         self,
@@ -75,12 +84,15 @@ class JobStore:
         clock: Clock,
         new_name: NewName,
         wakeups: Wakeups,
+        on_queue: Callable[[], None] = do_nothing,
     ) -> None:
         self._database = database
         self._kind = kind
         self._clock = clock
         self._new_name = new_name
         self.wakeups = wakeups
+        self._on_queue = on_queue
+        self._commits: set[asyncio.Task[Any]] = set()
 
     async def create(
         self,
@@ -113,9 +125,7 @@ class JobStore:
             queued = NewEvent(kind="queued", data={"position": job.queue_position})
             return self._append(connection, job, [queued]), False
 
-        job, deduplicated = await self._database.write(work)
-        self.wakeups.notify(job.name)
-        return job, deduplicated
+        return await self._commit(work, lambda made: made[0])
 
     async def find_created(self, request: Request) -> Job | None:
         """The job that ``request`` made when it came before, if it did. Raises AlreadyExists."""
@@ -133,6 +143,17 @@ class JobStore:
             NotFound: RESOURCE_NOT_FOUND, or JOB_EXPIRED for one whose record was removed.
         """
         return await self._database.read(lambda connection: self.find(connection, name, owner))
+
+    async def read(
+        self, name: str, owner: str, also: Callable[[Connection, Job], Result]
+    ) -> tuple[Job, Result]:
+        """A job and what ``also`` reads of it, from one transaction. Raises NotFound."""
+
+        def work(connection: Connection) -> tuple[Job, Result]:
+            job = self.find(connection, name, owner)
+            return job, also(connection, job)
+
+        return await self._database.read(work)
 
     def find(self, connection: Connection, name: str, owner: str) -> Job:
         """Like :meth:`get`, inside a transaction."""
@@ -182,7 +203,7 @@ class JobStore:
             event = NewEvent(kind="started", data={"attempt": claimed.attempt, **started.data})
             return self._append(connection, claimed, [event])
 
-        return await self._write(name, work)
+        return await self._commit(work, lambda claimed: claimed)
 
     async def append(
         self,
@@ -214,7 +235,7 @@ class JobStore:
             also(connection, appended)
             return appended
 
-        return await self._write(name, work)
+        return await self._commit(work, lambda appended: appended)
 
     async def append_from_worker(
         self, name: str, fence: int, numbered: Sequence[tuple[int, NewEvent]]
@@ -249,9 +270,7 @@ class JobStore:
             )
             return self._append(connection, job, [event for _, event in fresh]), known
 
-        job, known = await self._database.write(work)
-        self.wakeups.notify(name)
-        return job, known
+        return await self._commit(work, lambda appended: appended[0])
 
     async def update_queue(self) -> Sequence[Job]:
         """Numbers the queue anew, tells every job whose position changed, answers the queue in order."""
@@ -286,7 +305,7 @@ class JobStore:
             FailedPrecondition: JOB_STATE_UNSUITABLE, it has not ended.
         """
 
-        def work(connection: Connection) -> None:
+        def work(connection: Connection) -> Job:
             job = self.find(connection, name, owner)
             if not job.ended:
                 raise FailedPrecondition(
@@ -295,8 +314,9 @@ class JobStore:
                     details={"state": job.state.value},
                 )
             self._remove(connection, job, remove)
+            return job
 
-        await self._write(name, work)
+        await self._commit(work, lambda removed: removed)
 
     async def purge(self, *, remove: Callable[[Connection, Job], None]) -> int:
         """Removes every job whose retention has passed; answers how many."""
@@ -313,10 +333,23 @@ class JobStore:
 
         return await self._database.write(work)
 
-    async def _write(self, name: str, work: Callable[[Connection], Result]) -> Result:
-        result = await self._database.write(work)
-        self.wakeups.notify(name)
-        return result
+    async def _commit(
+        self, work: Callable[[Connection], Result], job_of: Callable[[Result], Job]
+    ) -> Result:
+        """Writes and tells those who wait, also when the caller goes away in between."""
+
+        async def commit() -> Result:
+            result = await self._database.write(work)
+            job = job_of(result)
+            self.wakeups.notify(job.name)
+            if job.ended or job.state is JobState.QUEUED:
+                self._on_queue()
+            return result
+
+        task = asyncio.ensure_future(commit())
+        self._commits.add(task)
+        task.add_done_callback(self._commits.discard)
+        return await asyncio.shield(task)
 
     def _remove(
         self, connection: Connection, job: Job, remove: Callable[[Connection, Job], None]
@@ -327,7 +360,9 @@ class JobStore:
 
     def _created(self, connection: Connection, request: Request, known: KnownRequest) -> Job:
         if known.expired:
-            return expired_job(self._kind.name, known.resource, request.principal)
+            return expired_job(
+                self._kind.name, known.resource, request.principal, known.create_time
+            )
         return self._require(connection, known.resource)
 
     def _require(self, connection: Connection, name: str) -> Job:
@@ -362,7 +397,12 @@ class JobStore:
     def _append(self, connection: Connection, job: Job, events: Sequence[NewEvent]) -> Job:
         now = self._clock.now()
         numbered = [
-            Event(sequence=sequence, time=now, kind=event.kind, data=event.data)
+            Event(
+                sequence=sequence,
+                time=min(event.time or now, now),
+                kind=event.kind,
+                data=event.data,
+            )
             for sequence, event in enumerate(events, start=job.last_sequence + 1)
         ]
         state, failure = job.state, job.failure

@@ -52,10 +52,16 @@ ACTIVE = frozenset({JobState.RUNNING, JobState.CANCELLING})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewEvent:
-    """An event before it has a number. ``data`` is JSON with finite numbers only."""
+    """An event before it has a number.
+
+    Attributes:
+        data: JSON with finite numbers only.
+        time: When it happened, if that is not now.
+    """
 
     kind: str
     data: Mapping[str, Any] = field(default_factory=dict)
+    time: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,7 +146,7 @@ def state_after(state: JobState, event: NewEvent | Event) -> JobState:
 
 def failed_event(failure: JobFailure) -> NewEvent:
     """The event that ends a job without a result."""
-    return NewEvent(kind="failed", data=failure_data(failure))
+    return NewEvent(kind="failed", data=failure.to_json())
 
 
 def interrupted_event(job: Job, failure: JobFailure, *, retrying: bool | None = None) -> NewEvent:
@@ -155,18 +161,8 @@ def interrupted_event(job: Job, failure: JobFailure, *, retrying: bool | None = 
         retrying = job.interruption_policy is InterruptionPolicy.AUTO
     return NewEvent(
         kind="interrupted",
-        data={"attempt": job.attempt, "failure": failure_data(failure), "retrying": retrying},
+        data={"attempt": job.attempt, "failure": failure.to_json(), "retrying": retrying},
     )
-
-
-def failure_data(failure: JobFailure) -> dict[str, Any]:
-    """A failure as JSON."""
-    return {
-        "reason": failure.reason.value,
-        "message": failure.message,
-        "error_id": failure.error_id,
-        "details": dict(failure.details),
-    }
 
 
 def unexpected_failure(error_id: str) -> JobFailure:

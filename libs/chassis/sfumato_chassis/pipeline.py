@@ -25,8 +25,8 @@ from sfumato_chassis.errors import (
     InvalidArgument,
     Reason,
     SfumatoError,
-    Unavailable,
     Unimplemented,
+    server_draining,
 )
 from sfumato_chassis.logging import get_logger, log_context
 from sfumato_chassis.metrics import Metrics
@@ -34,7 +34,6 @@ from sfumato_chassis.principals import Authenticator, Principal
 from sfumato_chassis.status import to_status
 from sfumato_chassis.validation import check_request
 
-RETRY_AFTER_DRAIN_SECONDS = 1.0
 REQUEST_ID_HEADER = "x-request-id"
 MAX_REQUEST_ID_CHARACTERS = 128
 
@@ -189,11 +188,7 @@ class Pipeline(grpc.aio.ServerInterceptor):
 
     def _pass_drain_gate(self, call: Call) -> None:
         if self._draining.is_set() and call.creates:
-            raise Unavailable(
-                Reason.SERVER_DRAINING,
-                "the server is stopping",
-                retry_after_seconds=RETRY_AFTER_DRAIN_SECONDS,
-            )
+            raise server_draining()
 
     @asynccontextmanager
     async def _deadline(self) -> AsyncIterator[None]:

@@ -1,6 +1,7 @@
 """What the chassis gives a service, and what a service gives the chassis."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -69,10 +70,15 @@ class Platform:
             max_age_seconds=server.watch_max_age_seconds,
         )
 
-    def job_store(self, kind: JobKind) -> JobStore:
-        """A store of one kind of job."""
+    def job_store(self, kind: JobKind, *, on_queue: Callable[[], None]) -> JobStore:
+        """A store of one kind of job; ``on_queue`` is called when its queue has moved."""
         return JobStore(
-            self.database, kind, clock=self.clock, new_name=self.new_name, wakeups=Wakeups()
+            self.database,
+            kind,
+            clock=self.clock,
+            new_name=self.new_name,
+            wakeups=Wakeups(),
+            on_queue=on_queue,
         )
 
     def worker_channel(self, service: str, on_report: OnReport) -> WorkerChannel:
@@ -93,12 +99,20 @@ class Platform:
         configured: str = getattr(self.config.section(AddressesConfig), service)
         return configured or await asyncio.shield(self.own_address)
 
+    def check_addresses(self, running: Sequence[str], needed: Sequence[str]) -> None:
+        """Raises ConfigError for a needed service that neither runs here nor has an address."""
+        addresses = self.config.section(AddressesConfig)
+        for service in needed:
+            if service not in running and not getattr(addresses, service):
+                raise ConfigError(f"addresses.{service}: must be set, since it does not run here")
+
 
 class Service(Protocol):
     """One service in a process.
 
-    Its module ``app`` has ``SCHEMA`` (its tables) and ``build(platform) -> Service``; its module ``config``
-    has ``SECTION``, the dataclass of its section of the configuration.
+    Its module ``app`` has ``SCHEMA`` (its tables), ``NEEDS`` (services that it calls) and
+    ``build(platform) -> Service``; its module ``config`` has ``SECTION``, the dataclass of its section
+    of the configuration.
     """
 
     proto_name: str

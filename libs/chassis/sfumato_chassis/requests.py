@@ -35,6 +35,7 @@ class KnownRequest:
 
     resource: str
     expired: bool
+    create_time: datetime
 
 
 def fingerprint_of(canonical: bytes) -> bytes:
@@ -64,7 +65,9 @@ def find_request(connection: Connection, request: Request) -> KnownRequest | Non
             resource_type="request_id",
             resource_name=request.request_id,
         )
-    return KnownRequest(resource=row.resource, expired=row.expire_time is not None)
+    return KnownRequest(
+        resource=row.resource, expired=row.expire_time is not None, create_time=row.create_time
+    )
 
 
 def record_request(connection: Connection, request: Request, resource: str, now: datetime) -> None:

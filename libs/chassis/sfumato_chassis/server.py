@@ -2,7 +2,7 @@
 
 import asyncio
 import ipaddress
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -99,10 +99,9 @@ class Server:
         await self._health.enter_graceful_shutdown()
         self._platform.draining.set()
         await self._background.cancel()
-        await asyncio.gather(*(service.drain() for service in self._services))
+        await each(service.drain() for service in self._services)
         await self._server.stop(STOP_GRACE_SECONDS)
-        for service in reversed(self._services):
-            await service.stop()
+        await each(service.stop() for service in self._services)
         self._close_metrics()
         log.info("stopped")
 
@@ -125,8 +124,7 @@ class Server:
             await self._platform.clock.sleep(MAINTENANCE_SECONDS)
 
     async def _remove_expired(self) -> None:
-        for service in self._services:
-            await service.maintain()
+        await each(service.maintain() for service in self._services)
         now = self._platform.clock.now()
         removed = {
             "uploads": await self._platform.uploads.purge(),
@@ -136,6 +134,13 @@ class Server:
             ),
         }
         log.debug("maintenance", **removed)
+
+
+async def each(work: Iterable[Awaitable[None]]) -> None:
+    """Does all of ``work``; what fails is logged and stops nothing else."""
+    for outcome in await asyncio.gather(*work, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            log.error("a service failed", exc_info=outcome)
 
 
 def is_loopback(host: str) -> bool:

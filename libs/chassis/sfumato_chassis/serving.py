@@ -12,11 +12,13 @@ from sfumato_chassis.clock import SystemClock
 from sfumato_chassis.config import Config, LogConfig, ServerConfig
 from sfumato_chassis.failpoints import from_environment
 from sfumato_chassis.identifiers import random_name
-from sfumato_chassis.logging import configure_logging
+from sfumato_chassis.logging import configure_logging, get_logger
 from sfumato_chassis.metrics import Metrics
 from sfumato_chassis.platform import open_platform
 from sfumato_chassis.schema import CHASSIS_SCHEMA, prepare_database
 from sfumato_chassis.server import Server
+
+log = get_logger(__name__)
 
 
 async def run(config: Config, names: Sequence[str]) -> None:
@@ -40,6 +42,8 @@ async def run(config: Config, names: Sequence[str]) -> None:
     try:
         apps = [import_module(f"sfumato_{name}.app") for name in names]
         await prepare_database(platform.database, [CHASSIS_SCHEMA, *(app.SCHEMA for app in apps)])
+        for app in apps:
+            platform.check_addresses(names, app.NEEDS)
         services = [app.build(platform) for app in apps]
         server = Server(platform, services, metrics=Metrics())
         address = await server.start()
@@ -48,7 +52,11 @@ async def run(config: Config, names: Sequence[str]) -> None:
         gc.freeze()
         gc.enable()
         await stopping.wait()
-        async with asyncio.timeout(config.section(ServerConfig).drain_seconds):
-            await server.stop()
+        try:
+            async with asyncio.timeout(config.section(ServerConfig).drain_seconds):
+                await server.stop()
+        except TimeoutError:
+            # Whatever still runs is taken up, or missed, by the next start.
+            log.exception("draining took too long")
     finally:
         platform.database.close()

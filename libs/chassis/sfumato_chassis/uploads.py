@@ -152,7 +152,7 @@ class UploadStore:
             return await self._blobs.get(upload.digest)
         if upload.committed_size_bytes != upload.size_bytes:
             raise FailedPrecondition(
-                Reason.JOB_STATE_UNSUITABLE,
+                Reason.UPLOAD_INCOMPLETE,
                 f"{upload.committed_size_bytes} of {upload.size_bytes} bytes are committed",
                 details={"committed_size_bytes": str(upload.committed_size_bytes)},
             )

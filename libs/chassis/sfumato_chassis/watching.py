@@ -5,11 +5,14 @@ costs the server nothing while it is slow: it reads the log from where it stands
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
 
 from sfumato_chassis.clock import Clock
-from sfumato_chassis.errors import OutOfRange, Reason
+from sfumato_chassis.errors import OutOfRange, Reason, server_draining
 from sfumato_chassis.job_store import JobStore
 from sfumato_chassis.jobs import Event, Job
 
@@ -41,9 +44,10 @@ class Attached:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshot:
-    """Stands for all events up to ``job.last_sequence``."""
+    """Stands for all events up to ``job.last_sequence``; ``resource`` is as it was then."""
 
     job: Job
+    resource: Any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,9 +73,10 @@ class GoingAway:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finished:
-    """The job has ended and every event was sent."""
+    """The job has ended and every event was sent; ``resource`` is final."""
 
     job: Job
+    resource: Any
 
 
 Message = Attached | Snapshot | Happened | Heartbeat | GoingAway | Finished
@@ -92,17 +97,23 @@ class WatchLimits:
     retry_after_seconds: float = 0.5
 
 
+def job_alone(connection: Connection, job: Job) -> None:
+    """For a watch whose caller needs nothing but the job."""
+    del connection, job
+
+
 async def watch(
     store: JobStore,
     name: str,
     owner: str,
     cursor: Cursor,
     *,
+    resource: Callable[[Connection, Job], Any] = job_alone,
     clock: Clock,
     limits: WatchLimits,
     draining: asyncio.Event,
 ) -> AsyncIterator[Message]:
-    """Yields the messages of one watch, see the module.
+    """Yields the messages of one watch, see the module. ``resource`` reads what the job stands for.
 
     Raises:
         NotFound: No such job.
@@ -114,7 +125,8 @@ async def watch(
     yield Attached(job=job)
     delivered = cursor.after_sequence
     if delivered + 1 < job.first_sequence or (delivered == 0 and not cursor.replay):
-        yield Snapshot(job=job)
+        job, value = await store.read(name, owner, resource)
+        yield Snapshot(job=job, resource=value)
         delivered = job.last_sequence
     spoke = clock.monotonic()
     while True:
@@ -122,13 +134,18 @@ async def watch(
         try:
             # The job is read before its events: what it says has happened is then in the log.
             job = await store.get(name, owner)
-            while delivered < job.last_sequence:
-                for event in await store.events(name, delivered):
-                    yield Happened(event=event)
-                    delivered = event.sequence
+            events = await store.events(name, delivered) if delivered < job.last_sequence else ()
+            for event in events:
+                yield Happened(event=event)
+                delivered = event.sequence
+            if events:
                 spoke = clock.monotonic()
+            if delivered < job.last_sequence:
+                # More than one read holds; or the job was removed, which the next look will tell.
+                continue
             if job.ended:
-                yield Finished(job=job)
+                job, value = await store.read(name, owner, resource)
+                yield Finished(job=job, resource=value)
                 return
             if draining.is_set() or clock.monotonic() - began >= limits.max_age_seconds:
                 yield GoingAway(retry_after_seconds=limits.retry_after_seconds)
@@ -146,7 +163,12 @@ async def watch(
 async def wait_until_ended(
     store: JobStore, name: str, owner: str, *, timeout_seconds: float, draining: asyncio.Event
 ) -> Job:
-    """The job as it stands when it has ended, when the time is up, or when the server drains."""
+    """The job as it stands when it has ended or the time is up.
+
+    Raises:
+        NotFound: No such job.
+        Unavailable: SERVER_DRAINING.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_seconds
     while True:
@@ -154,8 +176,10 @@ async def wait_until_ended(
         try:
             job = await store.get(name, owner)
             left = deadline - loop.time()
-            if job.ended or left <= 0 or draining.is_set():
+            if job.ended or left <= 0:
                 return job
+            if draining.is_set():
+                raise server_draining()
             await first_of(wakeup, draining, min(left, POLL_SECONDS))
         finally:
             store.wakeups.drop(name, wakeup)

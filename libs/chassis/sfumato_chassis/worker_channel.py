@@ -14,6 +14,7 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from sfumato_chassis.clock import Clock
 from sfumato_chassis.database import Database
 from sfumato_chassis.executor import Executor, WorkerSpec
 from sfumato_chassis.identifiers import NewName
-from sfumato_chassis.job_messages import duration
 from sfumato_chassis.job_store import Fenced
 from sfumato_chassis.jobs import NewEvent
 from sfumato_chassis.logging import get_logger
@@ -185,7 +185,8 @@ class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
                 if left <= 0:
                     log.warning("worker lost its lease", worker=handle.worker_id)
                     self._executor.kill(handle.process)
-                await asyncio.wait([exited], timeout=max(left, 0.05))
+                    await exited
+                await asyncio.wait([exited], timeout=max(left, 0))
         finally:
             exited.cancel()
         await self.forget(handle)
@@ -215,9 +216,7 @@ class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
         handle.attachment += 1
         attachment = handle.attachment
         handle.changed.set()
-        yield worker_pb2.AttachResponse(
-            opened=worker_pb2.SessionOpened(lease=duration(self._lease_seconds))
-        )
+        yield worker_pb2.AttachResponse(opened=worker_pb2.SessionOpened())
         sent_work: worker_pb2.WorkItem | None = None
         sent_orders: dict[str, str] = {}
         while handle.worker_id in self._handles and handle.attachment == attachment:
@@ -243,18 +242,16 @@ class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
         handle = await self._authenticate(request.worker_id, request.token, context)
         acknowledged = 0
         if request.job:
-            events = [
-                (event.local_number, NewEvent(kind=event.kind, data=json.loads(event.data_json)))
-                for event in request.events
-            ]
+            events = [(event.local_number, new_event(event)) for event in request.events]
             try:
                 acknowledged = await self._on_report(request.job, request.fence, events)
             except Fenced:
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "fenced")
+            except Exception:
+                log.exception("report not appended", job=request.job, worker=handle.worker_id)
+                await context.abort(grpc.StatusCode.INTERNAL, "not appended")
         handle.deadline = self._clock.monotonic() + self._lease_seconds
-        return worker_pb2.ReportResponse(
-            acknowledged_local_number=acknowledged, lease=duration(self._lease_seconds)
-        )
+        return worker_pb2.ReportResponse(acknowledged_local_number=acknowledged)
 
     async def _authenticate(
         self, worker_id: str, token: str, context: grpc.aio.ServicerContext[Any, Any]
@@ -304,6 +301,15 @@ class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
             return survivors
 
         return await self._database.write(work)
+
+
+def new_event(event: worker_pb2.WorkerEvent) -> NewEvent:
+    """What a worker reports, at the time when it happened there."""
+    return NewEvent(
+        kind=event.kind,
+        data=json.loads(event.data_json),
+        time=event.time.ToDatetime(UTC) if event.HasField("time") else None,
+    )
 
 
 def write_whole(path: Path, text: str) -> None:

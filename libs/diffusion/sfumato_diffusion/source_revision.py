@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 COMPANION_PREFIXES = ("text_encoder", "tokenizer", "vae", "connectors")
+WHOLE_MODEL = ("",)
+"""Every component counts, the denoiser too: this prefix begins every name."""
 NO_SOURCE = "none"
 UNRESOLVED = "unresolved"
 

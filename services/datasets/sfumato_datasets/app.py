@@ -1,5 +1,7 @@
 """The datasets service, put together."""
 
+from collections.abc import Sequence
+
 import grpc
 
 from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc
@@ -13,6 +15,8 @@ from sfumato_datasets.servicer import DatasetsServicer
 SCHEMA = Schema(
     name="datasets", metadata=storage.metadata, package="sfumato_datasets", revision="0001"
 )
+
+NEEDS: Sequence[str] = ()
 
 
 class DatasetsService:

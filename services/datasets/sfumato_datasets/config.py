@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from sfumato_chassis.config import at_least
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetsConfig:
@@ -17,10 +19,10 @@ class DatasetsConfig:
     """
 
     import_roots: tuple[Path, ...] = ()
-    max_concurrent_imports: int = 2
-    max_queued_imports: int = 100
-    import_retention_hours: float = 24.0
-    image_memory_limit_bytes: int = 3 << 30
+    max_concurrent_imports: int = at_least(0, 2)
+    max_queued_imports: int = at_least(0, 100)
+    import_retention_hours: float = at_least(0, 24.0)
+    image_memory_limit_bytes: int = at_least(1 << 28, 3 << 30)
 
 
 SECTION = DatasetsConfig

@@ -7,7 +7,8 @@ from datetime import timedelta
 from sqlalchemy import Connection
 
 from sfumato_chassis.background import BackgroundTasks, keep_running
-from sfumato_chassis.errors import JobFailure, Reason, ResourceExhausted, SfumatoError
+from sfumato_chassis.errors import JobFailure, Reason, SfumatoError, server_draining
+from sfumato_chassis.job_control import cancel_job, check_queue, end_attempt
 from sfumato_chassis.job_store import Fenced, JobStore
 from sfumato_chassis.jobs import (
     ACTIVE,
@@ -16,7 +17,6 @@ from sfumato_chassis.jobs import (
     JobKind,
     JobState,
     NewEvent,
-    check_cancellable,
     failed_event,
     interrupted_event,
     unexpected_failure,
@@ -45,23 +45,25 @@ class ImportEngine:
     def __init__(self, platform: Platform, config: DatasetsConfig) -> None:
         self._platform = platform
         self._config = config
+        self._wake = asyncio.Event()
         self.jobs: JobStore = platform.job_store(
             JobKind(
                 name="import",
                 prefix="import",
                 project=storage.project_import,
                 retention=timedelta(hours=config.import_retention_hours),
-            )
+            ),
+            on_queue=self._wake.set,
         )
         self.importer = Importer(platform, config)
         self._running: dict[str, tuple[asyncio.Task[None], Report]] = {}
-        self._wake = asyncio.Event()
+        self._imports = BackgroundTasks()
         self._background = BackgroundTasks()
 
     async def start(self) -> None:
         """Takes up what an earlier life left: its imports begin anew or end, by their policy."""
         for job in await self.jobs.in_states(*ACTIVE):
-            await self.jobs.append(job.name, [self._end_of(job)])
+            await end_attempt(self.jobs, job.name, job.owner, end_of)
         self._background.spawn(keep_running("schedule", self._schedule, self._platform.clock))
 
     async def maintain(self) -> None:
@@ -95,18 +97,11 @@ class ImportEngine:
 
         def add(connection: Connection, job: Job) -> None:
             self.importer.check(connection, record)
-            if job.queue_position > self._config.max_queued_imports:
-                raise ResourceExhausted(
-                    Reason.QUEUE_FULL,
-                    f"{self._config.max_queued_imports} imports wait already",
-                    retry_after_seconds=10.0,
-                )
+            check_queue(job, self._config.max_queued_imports)
             fields = {name: getattr(record, name) for name in ImportRecord.__slots__}
             storage.insert_import(connection, ImportRecord(**{**fields, "job": job.name}))
 
-        created = await self.jobs.create(request, policy=policy, add=add)
-        self._wake.set()
-        return created
+        return await self.jobs.create(request, policy=policy, add=add)
 
     async def validate(self, record: ImportRecord) -> None:
         """Checks what ``create`` checks, and creates nothing."""
@@ -121,22 +116,14 @@ class ImportEngine:
         Raises:
             FailedPrecondition: It has ended in another way.
         """
-        while True:
-            job = await self.jobs.get(name, owner)
-            check_cancellable(job)
-            if job.state in {JobState.CANCELLED, JobState.CANCELLING}:
-                return job
-            kind = "cancelled" if job.state is JobState.QUEUED else "cancel_requested"
-            try:
-                job = await self.jobs.append(
-                    name, [NewEvent(kind=kind)], fence=job.fence, states={job.state}
-                )
-            except Fenced:
-                continue  # it moved on in between
-            if name in self._running:
-                self._running[name][1].cancelled.set()
-            self._wake.set()
-            return job
+        job = await cancel_job(self.jobs, name, owner)
+        if name in self._running:
+            self._running[name][1].cancelled.set()
+        return job
+
+    async def delete(self, name: str, owner: str) -> None:
+        """Removes the record of an ended import. Raises FailedPrecondition while it has not."""
+        await self.jobs.delete(name, owner, remove=storage.remove_import)
 
     async def _schedule(self) -> None:
         while True:
@@ -154,7 +141,7 @@ class ImportEngine:
         except Fenced:
             return
         report = Report()
-        task = asyncio.create_task(self._run(claimed, report))
+        task = self._imports.spawn(self._run(claimed, report))
         self._running[job.name] = task, report
         task.add_done_callback(lambda _: self._end(job.name))
 
@@ -185,27 +172,19 @@ class ImportEngine:
         except NothingImportedError as error:
             return failed_event(JobFailure(reason=Reason.DATASET_EMPTY, message=str(error)))
         except IngestCancelledError:
-            current = await self.jobs.get(job.name, job.owner)
-            return self._end_of(current)
+            await end_attempt(self.jobs, job.name, job.owner, end_of)
         except SfumatoError as error:
             return failed_event(JobFailure.of(error))
         except Fenced:
+            # Cancelled at the last moment, or not this attempt's any more.
             current = await self.jobs.get(job.name, job.owner)
-            if current.fence == job.fence and current.state is JobState.CANCELLING:
-                return self._end_of(current)
-            raise
+            if current.fence == job.fence:
+                await end_attempt(self.jobs, job.name, job.owner, end_of)
         except Exception:
             error_id = uuid.uuid4().hex
             log.exception("import failed unexpectedly", error_id=error_id)
             return failed_event(unexpected_failure(error_id))
         return None
-
-    def _end_of(self, job: Job) -> NewEvent:
-        """The event of an attempt that ended without having been finished."""
-        if job.state is JobState.CANCELLING:
-            return NewEvent(kind="cancelled")
-        failure = JobFailure(reason=Reason.WORKER_DIED, message="the service stopped")
-        return interrupted_event(job, failure)
 
     async def _tell(self, job: Job, report: Report) -> None:
         while True:
@@ -217,3 +196,10 @@ class ImportEngine:
                 except Fenced:
                     report.cancelled.set()
                     return
+
+
+def end_of(job: Job) -> NewEvent:
+    """The event of an attempt that ended without having been finished."""
+    if job.state is JobState.CANCELLING:
+        return NewEvent(kind="cancelled")
+    return interrupted_event(job, JobFailure.of(server_draining()))

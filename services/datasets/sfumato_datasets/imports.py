@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 from sqlalchemy import Connection
 
-from sfumato_chassis.blobs import Blob, BlobFolder, add_references, digest_of
+from sfumato_chassis.blobs import Blob, BlobFolder, digest_of, first_missing, set_references
 from sfumato_chassis.errors import Aborted, DataLoss, FailedPrecondition, NotFound, Reason
 from sfumato_chassis.job_store import JobStore
 from sfumato_chassis.jobs import Job, JobState, NewEvent
@@ -109,9 +109,11 @@ class Importer:
                 details={"holder": holder},
             )
         self._check_empty(connection, record)
-        for _, digest in record.source.get("files", ()):
-            if not self._platform.blobs.folder.path(digest).is_file():
-                raise NotFound.resource("blob", digest)
+        missing = first_missing(
+            connection, [digest for _, digest in record.source.get("files", ())]
+        )
+        if missing is not None:
+            raise NotFound.resource("blob", missing)
 
     def _check_empty(self, connection: Connection, record: ImportRecord) -> None:
         dataset = storage.find_dataset(connection, record.owner, record.dataset)
@@ -188,9 +190,9 @@ class Importer:
             blobs = blobs_of(result.manifest, contents)
             for blob in blobs:
                 self._platform.blobs.record(connection, blob)
-            add_references(
+            set_references(
                 connection,
-                "datasets",
+                storage.SERVICE,
                 f"version:{record.owner}/{record.dataset}/{number}",
                 [blob.digest for blob in blobs],
             )

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from google.protobuf.message import Message
-
 from sfumato.blobs.v1 import blobs_pb2
 from sfumato.datasets.v1 import datasets_pb2
 from sfumato_chassis.job_messages import event_header, job_status, shared_event, timestamp
@@ -61,18 +59,24 @@ def import_message(
     )
 
 
-def import_event_message(event: Event, version: Version | None) -> datasets_pb2.ImportEvent:
-    """An event; ``version`` is that of a ``succeeded`` one."""
-    payload: Message | None = shared_event(event)
+def event_message(event: Event) -> datasets_pb2.ImportEvent:
+    """An event other than ``succeeded``."""
+    header = event_header(event)
     match event.kind:
         case "progress":
-            payload = datasets_pb2.ImportProgress(**event.data)
+            progress = datasets_pb2.ImportProgress(**event.data)
+            return datasets_pb2.ImportEvent(header=header, progress=progress)
         case "note":
-            payload = datasets_pb2.ImportNote(**event.data)
-        case "succeeded":
-            payload = None if version is None else version_message(version)
-    fields: dict[str, Any] = {} if payload is None else {event.kind: payload}
-    return datasets_pb2.ImportEvent(header=event_header(event), **fields)
+            return datasets_pb2.ImportEvent(
+                header=header, note=datasets_pb2.ImportNote(**event.data)
+            )
+    fields: dict[str, Any] = {event.kind: shared_event(event)}
+    return datasets_pb2.ImportEvent(header=header, **fields)
+
+
+def succeeded_message(event: Event, finished: datasets_pb2.Import) -> datasets_pb2.ImportEvent:
+    """The event that tells of the version that an import made."""
+    return datasets_pb2.ImportEvent(header=event_header(event), succeeded=finished.version)
 
 
 def dataset_message(dataset: Dataset) -> datasets_pb2.Dataset:

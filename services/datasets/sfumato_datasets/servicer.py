@@ -1,6 +1,6 @@
 """``sfumato.datasets.v1.DatasetsService``: converts, delegates, converts."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -9,21 +9,14 @@ from sqlalchemy import Connection
 
 from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc
 from sfumato_chassis.errors import InvalidArgument
-from sfumato_chassis.job_messages import (
-    cursor_of,
-    interruption_policy,
-    job_status,
-    timestamp,
-    wait_seconds,
-    watch_responses,
-)
+from sfumato_chassis.job_messages import interruption_policy, timestamp
 from sfumato_chassis.job_queries import select_events
-from sfumato_chassis.jobs import Event, InterruptionPolicy, Job, JobState
+from sfumato_chassis.job_surface import JobSurface
+from sfumato_chassis.jobs import Event, InterruptionPolicy, Job
 from sfumato_chassis.paging import cut_page, decode_token, page_size, rows_that_fit
 from sfumato_chassis.pipeline import current_principal
 from sfumato_chassis.platform import Platform
 from sfumato_chassis.request_messages import request_of
-from sfumato_chassis.watching import wait_until_ended, watch
 from sfumato_datasets import messages, storage
 from sfumato_datasets.engine import ImportEngine
 from sfumato_datasets.library import samples_after
@@ -41,6 +34,15 @@ class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
     def __init__(self, platform: Platform, engine: ImportEngine) -> None:
         self._platform = platform
         self._engine = engine
+        self._imports = JobSurface(
+            platform,
+            engine.jobs,
+            datasets_pb2.Import,
+            resource=select_import,
+            listed=partial(select_import, with_notes=False),
+            event=messages.event_message,
+            succeeded=messages.succeeded_message,
+        )
 
     async def CreateImport(
         self, request: datasets_pb2.CreateImportRequest, context: Any
@@ -56,97 +58,78 @@ class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
         policy = interruption_policy(request.interruption_policy, InterruptionPolicy.AUTO)
         job, deduplicated = await self._engine.create(request_of(request, owner), record, policy)
         return datasets_pb2.CreateImportResponse(
-            import_job=await self._import(job), deduplicated=deduplicated
+            import_job=await self._imports.of(job), deduplicated=deduplicated
         )
 
     async def GetImport(
         self, request: datasets_pb2.GetImportRequest, context: Any
     ) -> datasets_pb2.GetImportResponse:
-        owner = current_principal().name
-        found = await self._platform.database.read(
-            lambda connection: select_import(
-                connection, self._engine.jobs.find(connection, request.name, owner)
-            )
-        )
-        return datasets_pb2.GetImportResponse(import_job=found)
+        return datasets_pb2.GetImportResponse(import_job=await self._imports.get(request.name))
 
     async def ListImports(
         self, request: datasets_pb2.ListImportsRequest, context: Any
     ) -> datasets_pb2.ListImportsResponse:
-        owner = current_principal().name
-
-        def work(connection: Connection) -> tuple[list[datasets_pb2.Import], str]:
-            page = self._engine.jobs.select_page(
-                connection, owner, size=page_size(request.page_size), token=request.page_token
-            )
-            imports = [select_import(connection, job, with_notes=False) for job in page.rows]
-            return imports, page.next_page_token
-
-        imports, next_page_token = await self._platform.database.read(work)
-        return datasets_pb2.ListImportsResponse(imports=imports, next_page_token=next_page_token)
+        imports, token = await self._imports.list(request)
+        return datasets_pb2.ListImportsResponse(imports=imports, next_page_token=token)
 
     async def WaitImport(
         self, request: datasets_pb2.WaitImportRequest, context: Any
     ) -> datasets_pb2.WaitImportResponse:
-        job = await wait_until_ended(
-            self._engine.jobs,
-            request.name,
-            current_principal().name,
-            timeout_seconds=wait_seconds(request),
-            draining=self._platform.draining,
-        )
-        return datasets_pb2.WaitImportResponse(import_job=await self._import(job))
+        return datasets_pb2.WaitImportResponse(import_job=await self._imports.wait(request))
 
     async def WatchImport(
         self, request: datasets_pb2.WatchImportRequest, context: Any
     ) -> AsyncIterator[datasets_pb2.WatchImportResponse]:
-        owner = current_principal().name
-        limits = self._platform.watch_limits
-        following = watch(
-            self._engine.jobs,
-            request.name,
-            owner,
-            cursor_of(request),
-            clock=self._platform.clock,
-            limits=limits,
-            draining=self._platform.draining,
-        )
-        async for response in watch_responses(
-            following,
-            datasets_pb2.WatchImportResponse,
-            resource=self._import,
-            event=partial(self._event, request.name),
-            heartbeat_seconds=limits.heartbeat_seconds,
-        ):
+        async for response in self._imports.watch(request, datasets_pb2.WatchImportResponse):
             yield response
 
     async def CancelImport(
         self, request: datasets_pb2.CancelImportRequest, context: Any
     ) -> datasets_pb2.CancelImportResponse:
         job = await self._engine.cancel(request.name, current_principal().name)
-        return datasets_pb2.CancelImportResponse(import_job=await self._import(job))
+        return datasets_pb2.CancelImportResponse(import_job=await self._imports.of(job))
 
     async def DeleteImport(
         self, request: datasets_pb2.DeleteImportRequest, context: Any
     ) -> datasets_pb2.DeleteImportResponse:
-        await self._engine.jobs.delete(
-            request.name, current_principal().name, remove=storage.remove_import
-        )
+        await self._engine.delete(request.name, current_principal().name)
         return datasets_pb2.DeleteImportResponse()
 
     async def GetDataset(
         self, request: datasets_pb2.GetDatasetRequest, context: Any
     ) -> datasets_pb2.GetDatasetResponse:
         owner = current_principal().name
-        dataset, versions = await self._platform.database.read(
-            lambda connection: (
-                storage.get_dataset(connection, owner, request.name),
-                storage.all_versions(connection, owner, request.name),
+        dataset = await self._platform.database.read(
+            lambda connection: storage.get_dataset(connection, owner, request.name)
+        )
+        return datasets_pb2.GetDatasetResponse(dataset=messages.dataset_message(dataset))
+
+    async def GetDatasetVersion(
+        self, request: datasets_pb2.GetDatasetVersionRequest, context: Any
+    ) -> datasets_pb2.GetDatasetVersionResponse:
+        owner, reference = current_principal().name, request.version
+        version = await self._platform.database.read(
+            lambda connection: storage.get_version(
+                connection, owner, reference.dataset, version_number(reference)
             )
         )
-        return datasets_pb2.GetDatasetResponse(
-            dataset=messages.dataset_message(dataset),
-            versions=[messages.version_message(version) for version in versions],
+        return datasets_pb2.GetDatasetVersionResponse(version=messages.version_message(version))
+
+    async def ListDatasetVersions(
+        self, request: datasets_pb2.ListDatasetVersionsRequest, context: Any
+    ) -> datasets_pb2.ListDatasetVersionsResponse:
+        page = await self._platform.database.read(
+            partial(
+                storage.select_versions,
+                owner=current_principal().name,
+                dataset=request.dataset,
+                size=page_size(request.page_size),
+                token=request.page_token,
+            )
+        )
+        return datasets_pb2.ListDatasetVersionsResponse(
+            versions=[messages.version_message(version) for version in page.rows],
+            next_page_token=page.next_page_token,
         )
 
     async def ListDatasets(
@@ -227,17 +210,6 @@ class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
         )
         return datasets_pb2.UnpinVersionResponse()
 
-    async def _import(self, job: Job) -> datasets_pb2.Import:
-        return await self._platform.database.read(lambda connection: select_import(connection, job))
-
-    async def _event(self, job: str, event: Event) -> datasets_pb2.ImportEvent:
-        version = None
-        if event.kind == "succeeded":
-            version = await self._platform.database.read(
-                lambda connection: made_version(connection, storage.get_import(connection, job))
-            )
-        return messages.import_event_message(event, version)
-
     async def _read_version(
         self, reference: datasets_pb2.VersionRef
     ) -> tuple[storage.Version, Manifest]:
@@ -253,13 +225,12 @@ class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
 def select_import(
     connection: Connection, job: Job, *, with_notes: bool = True
 ) -> datasets_pb2.Import:
-    """The whole import of a job, as it was when ``job`` was read."""
-    if job.state is JobState.EXPIRED:
-        return datasets_pb2.Import(name=job.name, owner=job.owner, status=job_status(job))
+    """The whole import of a job."""
     record = storage.get_import(connection, job.name)
-    notes = select_events(connection, job.name, 0, kind="note") if with_notes else []
-    told = [note for note in notes if note.sequence <= job.last_sequence]
-    return messages.import_message(job, record, made_version(connection, record), told)
+    notes: Sequence[Event] = ()
+    if with_notes and record.num_notes:
+        notes = select_events(connection, job.name, 0, kind="note")
+    return messages.import_message(job, record, made_version(connection, record), notes)
 
 
 def made_version(connection: Connection, record: storage.ImportRecord) -> storage.Version | None:

@@ -23,11 +23,14 @@ from sqlalchemy import (
     update,
 )
 
+from sfumato_chassis.blobs import drop_references, set_references
 from sfumato_chassis.database import Timestamp
 from sfumato_chassis.errors import FailedPrecondition, NotFound, Reason
 from sfumato_chassis.jobs import ENDED, Event, Job
 from sfumato_chassis.paging import Page, cut_page, decode_token
 from sfumato_datasets.library import VersionContents
+
+SERVICE = "datasets"
 
 metadata = MetaData()
 
@@ -83,6 +86,7 @@ imports = Table(
     Column("num_files_done", BigInteger, nullable=False),
     Column("num_files", BigInteger, nullable=False),
     Column("num_bytes_done", BigInteger, nullable=False),
+    Column("num_notes", BigInteger, nullable=False),
     Column("version_number", BigInteger),
     Index("datasets_imports_one_writer", "owner", "writes_to", unique=True),
 )
@@ -144,13 +148,16 @@ class ImportRecord:
     num_files_done: int = 0
     num_files: int = 0
     num_bytes_done: int = 0
+    num_notes: int = 0
     version_number: int | None = None
 
 
 def insert_import(connection: Connection, record: ImportRecord) -> None:
-    """Adds an import, which holds its dataset from then on."""
+    """Adds an import, which holds its dataset, and the uploads that it reads, from then on."""
     values = {name: getattr(record, name) for name in ImportRecord.__slots__}
     connection.execute(insert(imports).values(**values, writes_to=record.dataset))
+    digests = [digest for _, digest in record.source.get("files", ())]
+    set_references(connection, SERVICE, f"import:{record.job}", digests)
 
 
 def get_import(connection: Connection, job: str) -> ImportRecord:
@@ -171,6 +178,9 @@ def writer_of(connection: Connection, owner: str, dataset: str) -> str | None:
 def project_import(connection: Connection, job: Job, events: Sequence[Event]) -> None:
     """Keeps an import's row in line with its log."""
     values: dict[str, Any] = {}
+    num_notes = sum(1 for event in events if event.kind == "note")
+    if num_notes:
+        values["num_notes"] = imports.c.num_notes + num_notes
     for event in events:
         match event.kind:
             case "progress":
@@ -179,6 +189,7 @@ def project_import(connection: Connection, job: Job, events: Sequence[Event]) ->
                 values |= {"version_number": event.data["number"]}
     if job.state in ENDED:
         values["writes_to"] = job.name
+        drop_references(connection, SERVICE, f"import:{job.name}", events[-1].time)
     if values:
         connection.execute(update(imports).where(imports.c.job == job.name).values(**values))
 
@@ -243,14 +254,23 @@ def get_version(connection: Connection, owner: str, dataset: str, number: int | 
     return Version(**row._mapping)
 
 
-def all_versions(connection: Connection, owner: str, dataset: str) -> Sequence[Version]:
-    """Every version, newest first."""
-    rows = connection.execute(
+def select_versions(
+    connection: Connection, owner: str, dataset: str, *, size: int, token: str
+) -> Page[Version]:
+    """A page of a dataset's versions, newest first. Raises NotFound."""
+    get_dataset(connection, owner, dataset)
+    query = {"list": "version", "owner": owner, "dataset": dataset}
+    statement = (
         select(versions)
         .where(versions.c.owner == owner, versions.c.dataset == dataset)
         .order_by(versions.c.number.desc())
+        .limit(size + 1)
     )
-    return [Version(**row._mapping) for row in rows]
+    if token:
+        (before,) = decode_token(query, token, [int])
+        statement = statement.where(versions.c.number < before)
+    rows = [Version(**row._mapping) for row in connection.execute(statement)]
+    return cut_page(rows, size, query, lambda version: [version.number])
 
 
 def add_version(

@@ -2,20 +2,19 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from sfumato_chassis.errors import NotFound, Reason, Unavailable
-from sfumato_client import errors as client_errors
+from sfumato_chassis.errors import NotFound
 from sfumato_client.calls import RetryPolicy
 from sfumato_client.channel import Addresses, Connection
 from sfumato_client.client import Client
+from sfumato_client.upstream import relayed
 from sfumato_generator.configuration import AdapterChoice, ModelSource
-from sfumato_generator.generations import FoundAdapter
+from sfumato_generator.resolver import FoundAdapter
 
 CALL_BUDGET_SECONDS = 4.0
-RETRY_AFTER_SECONDS = 2.0
 
 
 class TrainerAdapters:
-    """Implements :class:`sfumato_generator.generations.AdapterDirectory` over gRPC.
+    """Implements :class:`sfumato_generator.resolver.AdapterDirectory` over gRPC.
 
     Args:
         address: Answers where the trainer service is.
@@ -44,23 +43,23 @@ async def find_one(client: Client, choice: AdapterChoice, *, field: str) -> Foun
     Raises:
         NotFound: RESOURCE_NOT_FOUND, naming the field.
         Unavailable: SERVICE_UNREACHABLE.
+        SfumatoError: What else the trainer answered.
     """
     by_run = choice.kind == "training_run"
     get = client.trainer.get_adapter_of_run if by_run else client.trainer.get_adapter
     try:
-        adapter = await get(choice.reference)
-    except client_errors.NotFound as error:
-        raise NotFound(
-            Reason(error.reason or Reason.RESOURCE_NOT_FOUND),
-            f"{field}: {error.message}",
+        adapter = await relayed(
+            get(choice.reference),
+            service="trainer",
             resource_type=choice.kind,
             resource_name=choice.reference,
-        ) from error
-    except client_errors.SfumatoError as error:
-        raise Unavailable(
-            Reason.SERVICE_UNREACHABLE,
-            f"the trainer service did not answer: {error.message}",
-            retry_after_seconds=error.retry_delay_seconds or RETRY_AFTER_SECONDS,
+        )
+    except NotFound as error:
+        raise NotFound(
+            error.reason,
+            f"{field}: {error.message}",
+            resource_type=error.resource_type,
+            resource_name=error.resource_name,
         ) from error
     base, base_model = adapter.base_model, None
     if base.WhichOneof("source") == "hub":

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from collections.abc import Sequence
 
 import grpc
 
@@ -13,7 +14,7 @@ from sfumato_generator import storage
 from sfumato_generator.adapter_lookup import TrainerAdapters
 from sfumato_generator.config import GeneratorConfig
 from sfumato_generator.engine import GenerationEngine
-from sfumato_generator.generations import GenerationResolver
+from sfumato_generator.resolver import GenerationResolver
 from sfumato_generator.servicer import GeneratorServicer
 
 SCHEMA = Schema(
@@ -21,6 +22,8 @@ SCHEMA = Schema(
 )
 SEED_BITS = 32
 """Seeds that the server draws: short enough to be read out, as other tools draw them."""
+
+NEEDS: Sequence[str] = ("trainer",)
 
 
 class GeneratorService:

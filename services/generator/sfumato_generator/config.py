@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato_chassis.config import ConfigError
+from sfumato_chassis.config import ConfigError, at_least
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 
@@ -26,16 +26,14 @@ class GeneratorConfig:
     model_roots: tuple[Path, ...] = ()
     device: str = "cpu"
     precision: str = "auto"
-    max_resident_models: int = 1
-    idle_unload_seconds: float = 600.0
-    max_queued_generations: int = 100
-    generation_retention_hours: float = 24.0
+    max_resident_models: int = at_least(1, 1)
+    idle_unload_seconds: float = at_least(0, 600.0)
+    max_queued_generations: int = at_least(0, 100)
+    generation_retention_hours: float = at_least(0, 24.0)
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
             raise ConfigError(f"generator.precision: must be one of {', '.join(PRECISIONS)}")
-        if self.max_resident_models < 1:
-            raise ConfigError("generator.max_resident_models: must be at least 1")
 
 
 SECTION = GeneratorConfig

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from sfumato_chassis.background import BackgroundTasks, keep_running
 from sfumato_chassis.clock import Clock
 from sfumato_chassis.leases import DEFAULT_LEASE, RENEWALS_PER_LEASE, Held, LeaseStore, device_key
 from sfumato_chassis.logging import get_logger
@@ -58,6 +59,7 @@ class Device:
         self._configuration = configuration
         self._on_change = on_change
         self._attendance: asyncio.Task[None] | None = None
+        self._background = BackgroundTasks()
 
     async def clear(self) -> None:
         """Gives back what an earlier life of this service held."""
@@ -84,11 +86,11 @@ class Device:
             worker = await self._channel.launch(
                 WORKER_MODULE, self._configuration, directory=self._directory
             )
-        except OSError:
+        except BaseException:
             await self._leases.release(self._key, HOLDER)
             raise
         self.worker, self.wanted_by = worker, None
-        self._attendance = asyncio.create_task(self._attend(worker))
+        self._attendance = self._background.spawn(self._attend(worker))
         return worker
 
     async def leave(self, command: str) -> None:
@@ -105,32 +107,38 @@ class Device:
 
     async def _attend(self, worker: WorkerHandle) -> None:
         """Stays until the worker is gone, then gives the device back."""
-        renewing = asyncio.create_task(self._keep_lease(worker))
+        keeping = keep_running("device lease", lambda: self._keep_lease(worker), self._clock)
+        renewing = self._background.spawn(keeping)
         try:
             await self._channel.wait_gone(worker)
+        except BaseException:
+            # Nobody would notice its end any more, so it must not go on.
+            self._channel.kill(worker)
+            raise
         finally:
             renewing.cancel()
             await asyncio.gather(renewing, return_exceptions=True)
-            await self._leases.release(self._key, HOLDER)
-            self.worker = None
-            self._on_change()
+            try:
+                await self._leases.release(self._key, HOLDER)
+            finally:
+                self.worker = None
+                self._on_change()
 
     async def _keep_lease(self, worker: WorkerHandle) -> None:
-        """Renews the lease and looks who wants the device; a lease that is lost ends the worker."""
-        renewed = self._clock.monotonic()
-        while True:
-            await self._clock.sleep(POLL_SECONDS)
-            try:
+        """Renews the lease and looks who wants the device; a worker that lost it comes to rest."""
+        renewal = self._clock.monotonic()
+        try:
+            while True:
                 lease = await self._leases.get(self._key)
-                if lease is None or self._clock.monotonic() - renewed >= RENEWAL_SECONDS:
+                if lease is None or self._clock.monotonic() >= renewal:
                     lease = await self._leases.acquire(self._key, HOLDER, PURPOSE)
-                    renewed = self._clock.monotonic()
+                    renewal = self._clock.monotonic() + RENEWAL_SECONDS
                 if lease.holder != HOLDER:
                     raise Held(lease)
-            except Held as error:
-                log.warning("device lost to another holder", holder=error.lease.holder)
-                self._channel.kill(worker)
-                return
-            if lease.wanted_by != self.wanted_by:
-                self.wanted_by = lease.wanted_by
-                self._on_change()
+                if lease.wanted_by != self.wanted_by:
+                    self.wanted_by = lease.wanted_by
+                    self._on_change()
+                await self._clock.sleep(POLL_SECONDS)
+        except Held as held:
+            log.error("device lost", worker=worker.worker_id, holder=held.lease.holder)
+            await self.leave("drain")

@@ -6,25 +6,24 @@ trainer: when somebody else asks for it, the running generation is finished firs
 """
 
 import asyncio
-from collections.abc import Sequence
+import uuid
 from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlalchemy import Connection
 
 from sfumato_chassis.background import BackgroundTasks, keep_running
-from sfumato_chassis.errors import FailedPrecondition, JobFailure, Reason, ResourceExhausted
+from sfumato_chassis.errors import FailedPrecondition, JobFailure, NotFound, Reason
+from sfumato_chassis.job_control import cancel_job, check_queue
 from sfumato_chassis.job_store import Fenced, JobStore
 from sfumato_chassis.jobs import (
     ACTIVE,
     InterruptionPolicy,
     Job,
     JobKind,
-    JobState,
     NewEvent,
-    check_cancellable,
     failed_event,
-    interrupted_event,
+    unexpected_failure,
 )
 from sfumato_chassis.leases import Held
 from sfumato_chassis.logging import get_logger, log_context
@@ -32,20 +31,17 @@ from sfumato_chassis.platform import Platform
 from sfumato_chassis.requests import Request
 from sfumato_chassis.worker_channel import WorkerHandle
 from sfumato_generator import storage
+from sfumato_generator.attempts import SERVICE_DIED, SERVICE_STOPPED, WORKER_DIED, close_attempt
 from sfumato_generator.config import GeneratorConfig
-from sfumato_generator.configuration import WantedGeneration
 from sfumato_generator.device import POLL_SECONDS, Device
 from sfumato_generator.gallery import Gallery
-from sfumato_generator.generations import GenerationResolver
 from sfumato_generator.plan import GenerationPlan
+from sfumato_generator.reports import Reports
+from sfumato_generator.resolver import GenerationRequest, GenerationResolver
 from sfumato_generator.storage import GenerationRecord
 
 YIELD_SECONDS = 3.0
 """After the device was left to somebody who asked, they have this long to take it."""
-MAX_ATTEMPTS = 3
-"""A generation that is retried fails when its worker has died this often."""
-SERVICE_STOPPED = JobFailure(reason=Reason.WORKER_DIED, message="the service stopped")
-WORKER_DIED = JobFailure(reason=Reason.WORKER_DIED, message="the worker died")
 
 log = get_logger(__name__)
 
@@ -56,13 +52,11 @@ class Running:
 
     Attributes:
         worker: None until it was handed over.
-        ended: Its last event is in the log.
     """
 
     record: GenerationRecord
     worker: WorkerHandle | None = None
     cancelled: bool = False
-    ended: bool = False
 
     @property
     def name(self) -> str:
@@ -85,17 +79,19 @@ class GenerationEngine:
         self._platform = platform
         self._config = config
         self._resolver = resolver
-        self._gallery = Gallery(platform.blobs, new_name=platform.new_name)
+        gallery = Gallery(platform.blobs, new_name=platform.new_name)
+        self._wake = asyncio.Event()
         self.jobs: JobStore = platform.job_store(
             JobKind(
                 name="generation",
                 prefix="generation",
-                project=self._gallery.project,
+                project=gallery.project,
                 retention=timedelta(hours=config.generation_retention_hours),
-            )
+            ),
+            on_queue=self._wake.set,
         )
-        self._wake = asyncio.Event()
-        self._channel = platform.worker_channel("generator", self._on_report)
+        reports = Reports(platform.database, self.jobs, gallery)
+        self._channel = platform.worker_channel("generator", reports.append)
         self._device = Device(
             config.device,
             self._channel,
@@ -121,27 +117,27 @@ class GenerationEngine:
             await self._channel.wait_gone(survivor)
         await self._device.clear()
         for job in await self.jobs.in_states(*ACTIVE):
-            await self._end_attempt(job.name, job.owner, SERVICE_STOPPED)
+            await close_attempt(self.jobs, job.name, job.owner, SERVICE_DIED)
         self._background.spawn(keep_running("schedule", self._schedule, self._platform.clock))
 
     async def maintain(self) -> None:
         """Removes the records of generations whose retention has passed."""
-        await self.jobs.purge(remove=storage.remove_generation)
+        await self.jobs.purge(remove=self._remove)
 
     async def drain(self) -> None:
         """Ends the worker at the next step; what ran begins anew with the next start, or ends."""
-        await self._background.cancel()
+        self._wake.set()
+        # A step of the queue is finished, not broken off: what it begins must be known here.
+        await self._background.finish()
         await self._device.leave("drain")
-        if self._running is not None and not self._running.ended:
-            record = self._running.record
-            await self._end_attempt(record.job, record.owner, SERVICE_STOPPED)
+        await self._close_running(SERVICE_STOPPED)
 
     async def stop(self) -> None:
         """Closes the worker channel."""
         await self._channel.stop()
 
     async def validate(
-        self, wanted: WantedGeneration, owner: str, *, refuse_busy: bool
+        self, asked: GenerationRequest, owner: str, *, refuse_busy: bool
     ) -> GenerationPlan:
         """What ``create`` would make; nothing is made.
 
@@ -149,7 +145,7 @@ class GenerationEngine:
             FailedPrecondition: DEVICE_BUSY.
             And what :meth:`GenerationResolver.resolve` raises.
         """
-        plan = await self._resolver.resolve(wanted, owner)
+        plan = await self._resolver.resolve(asked, owner)
         holder = await self._device.foreign_holder() if refuse_busy else None
         if holder is not None:
             raise FailedPrecondition(
@@ -162,7 +158,7 @@ class GenerationEngine:
     async def create(
         self,
         request: Request,
-        wanted: WantedGeneration,
+        asked: GenerationRequest,
         policy: InterruptionPolicy,
         *,
         refuse_busy: bool,
@@ -177,21 +173,14 @@ class GenerationEngine:
         known = await self.jobs.find_created(request)
         if known is not None:
             return known, True
-        plan = await self.validate(wanted, request.principal, refuse_busy=refuse_busy)
+        plan = await self.validate(asked, request.principal, refuse_busy=refuse_busy)
 
         def add(connection: Connection, job: Job) -> None:
-            if job.queue_position > self._config.max_queued_generations:
-                raise ResourceExhausted(
-                    Reason.QUEUE_FULL,
-                    f"{self._config.max_queued_generations} generations wait already",
-                    retry_after_seconds=10.0,
-                )
+            check_queue(job, self._config.max_queued_generations)
             record = GenerationRecord(job=job.name, owner=job.owner, plan=plan)
             storage.insert_generation(connection, record)
 
-        created = await self.jobs.create(request, policy=policy, add=add)
-        self._wake.set()
-        return created
+        return await self.jobs.create(request, policy=policy, add=add)
 
     async def cancel(self, name: str, owner: str) -> Job:
         """Ends a generation; images that are saved stay.
@@ -199,22 +188,10 @@ class GenerationEngine:
         Raises:
             FailedPrecondition: It has ended in another way.
         """
-        while True:
-            job = await self.jobs.get(name, owner)
-            check_cancellable(job)
-            if job.state in {JobState.CANCELLED, JobState.CANCELLING}:
-                return job
-            kind = "cancelled" if job.state is JobState.QUEUED else "cancel_requested"
-            try:
-                job = await self.jobs.append(
-                    name, [NewEvent(kind=kind)], fence=job.fence, states={job.state}
-                )
-            except Fenced:
-                continue  # it moved on in between
-            if self._running is not None and self._running.name == name:
-                self._running.cancel()
-            self._wake.set()
-            return job
+        job = await cancel_job(self.jobs, name, owner)
+        if self._running is not None and self._running.name == name:
+            self._running.cancel()
+        return job
 
     async def delete(self, name: str, owner: str) -> None:
         """Removes an ended generation; its images stay in the gallery.
@@ -222,27 +199,13 @@ class GenerationEngine:
         Raises:
             FailedPrecondition: It has not ended.
         """
-        await self.jobs.delete(name, owner, remove=storage.remove_generation)
+        await self.jobs.delete(name, owner, remove=self._remove)
 
-    async def _on_report(
-        self, name: str, fence: int, events: Sequence[tuple[int, NewEvent]]
-    ) -> int:
-        running = self._running
-        if running is None or running.name != name:
-            raise Fenced(name)
-        number = 0
-        for batch in batches(events):
-            completed = [
-                (local, self._gallery.completed(event, running.record)) for local, event in batch
-            ]
-            job, number = await self.jobs.append_from_worker(name, fence, completed)
-            if job.ended:
-                running.ended = True
-                self._wake.set()
-        return number
+    def _remove(self, connection: Connection, job: Job) -> None:
+        storage.remove_generation(connection, job, self._platform.clock.now())
 
     async def _schedule(self) -> None:
-        while True:
+        while not self._platform.draining.is_set():
             self._wake.clear()
             busy = await self._advance()
             try:
@@ -258,11 +221,12 @@ class GenerationEngine:
         if self._running is None:
             now = self._platform.clock.monotonic()
             if self._device.worker is not None and self._should_leave(now, idle=not waiting):
-                if self._device.wanted_by is not None:
-                    self._yields_until = self._platform.clock.monotonic() + YIELD_SECONDS
+                wanted = self._device.wanted_by is not None
                 await self._device.leave("stop")
+                if wanted:
+                    self._yields_until = self._platform.clock.monotonic() + YIELD_SECONDS
             elif waiting and now >= self._yields_until:
-                await self._begin(waiting[0])
+                await self._try_to_begin(waiting[0])
         return bool(waiting) or self._device.worker is not None
 
     def _should_leave(self, now: float, *, idle: bool) -> bool:
@@ -276,78 +240,67 @@ class GenerationEngine:
         running = self._running
         if running is None:
             return
-        if not running.ended:
-            if self._device.worker is not None and self._device.worker is running.worker:
-                return
-            await self._end_attempt(running.record.job, running.record.owner, WORKER_DIED)
-        self._running = None
+        if self._device.worker is None or self._device.worker is not running.worker:
+            await self._close_running(WORKER_DIED)
+        elif await self._is_over(running.record):
+            self._running = None
         self._idle_since = self._platform.clock.monotonic()
 
-    async def _begin(self, job: Job) -> None:
+    async def _is_over(self, record: GenerationRecord) -> bool:
+        """Whether a generation has ended; one that is removed had."""
+        try:
+            return (await self.jobs.get(record.job, record.owner)).ended
+        except NotFound:
+            return True
+
+    async def _close_running(self, failure: JobFailure) -> None:
+        """Ends the attempt of the running generation, whose worker is gone, if it has not ended."""
+        if self._running is None:
+            return
+        record = self._running.record
+        try:
+            await close_attempt(self.jobs, record.job, record.owner, failure)
+        except NotFound:
+            log.info("the generation was removed after its end", job=record.job)
+        self._running = None
+
+    async def _try_to_begin(self, job: Job) -> None:
+        """Starts the next attempt of ``job``; one that cannot be started fails, and others go on."""
         with log_context(job=job.name):
-            record, num_saved = await self._platform.database.read(
-                lambda connection: (
-                    storage.get_generation(connection, job.name),
-                    storage.num_images(connection, job.name, job.owner),
-                )
-            )
             try:
-                worker = await self._device.occupy()
+                await self._begin(job)
             except Held:
                 return
-            self._running = running = Running(record=record)
-            started = NewEvent(kind="started", data={"device": self._device.name})
-            try:
-                claimed = await self.jobs.claim(job.name, started)
-            except Fenced:
+            except (Fenced, NotFound):
+                self._running = None  # cancelled or removed in between
+            except Exception:
                 self._running = None
-                self._wake.set()
-                return
-            worker.give(
-                job.name,
-                claimed.fence,
-                {"plan": record.plan.to_json(), "first_image": num_saved},
+                error_id = uuid.uuid4().hex
+                log.exception("generation could not be started", error_id=error_id)
+                await self._fail(job, unexpected_failure(error_id))
+
+    async def _begin(self, job: Job) -> None:
+        record, num_saved = await self._platform.database.read(
+            lambda connection: (
+                storage.get_generation(connection, job.name),
+                storage.num_images(connection, job.name, job.owner),
             )
-            running.worker = worker
-            if running.cancelled:
-                running.cancel()
-            self._wake.set()
-
-    async def _end_attempt(self, name: str, owner: str, failure: JobFailure) -> None:
-        """Ends an attempt whose worker is gone without having said how it ended."""
-        job = await self.jobs.get(name, owner)
-        if job.state not in ACTIVE:
-            return
-        try:
-            await self.jobs.append(name, [end_of(job, failure)], states=ACTIVE)
-        except Fenced:
-            log.info("the generation had ended", job=name)
-
-
-def end_of(job: Job, failure: JobFailure) -> NewEvent:
-    """What follows from a worker that is gone, or a service that stops, while it worked on ``job``."""
-    if job.state is JobState.CANCELLING:
-        return NewEvent(kind="cancelled")
-    if failure is SERVICE_STOPPED:
-        return interrupted_event(job, failure)
-    if job.interruption_policy is InterruptionPolicy.MANUAL:
-        return failed_event(failure)
-    if job.attempt >= MAX_ATTEMPTS:
-        repeated = JobFailure(
-            reason=Reason.WORKER_DIED_REPEATEDLY,
-            message=f"the worker died {job.attempt} times",
         )
-        return failed_event(repeated)
-    return interrupted_event(job, failure)
+        worker = await self._device.occupy()
+        self._running = running = Running(record=record)
+        started = NewEvent(kind="started", data={"device": self._device.name})
+        claimed = await self.jobs.claim(job.name, started)
+        worker.give(
+            job.name, claimed.fence, {"plan": record.plan.to_json(), "first_image": num_saved}
+        )
+        running.worker = worker
+        if running.cancelled:
+            running.cancel()
+        self._wake.set()  # those who wait move up
 
-
-def batches(
-    events: Sequence[tuple[int, NewEvent]],
-) -> Sequence[Sequence[tuple[int, NewEvent]]]:
-    """Splits events so that each image is appended on its own and has a time of its own."""
-    split: list[list[tuple[int, NewEvent]]] = [[]]
-    for numbered in events:
-        if numbered[1].kind == "image_saved" and split[-1]:
-            split.append([])
-        split[-1].append(numbered)
-    return split
+    async def _fail(self, job: Job, failure: JobFailure) -> None:
+        """Ends a generation that could not be started."""
+        try:
+            await self.jobs.append(job.name, [failed_event(failure)])
+        except (Fenced, NotFound):
+            log.info("the generation had ended")

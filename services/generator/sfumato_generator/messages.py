@@ -18,14 +18,9 @@ from sfumato_chassis.job_messages import (
 )
 from sfumato_chassis.jobs import Event, Job
 from sfumato_generator import storage
-from sfumato_generator.configuration import (
-    AdapterChoice,
-    AdapterKind,
-    ModelKind,
-    ModelSource,
-    WantedGeneration,
-)
+from sfumato_generator.configuration import AdapterChoice, AdapterKind, ModelKind, ModelSource
 from sfumato_generator.plan import GenerationPlan
+from sfumato_generator.resolver import GenerationRequest
 from sfumato_generator.storage import GenerationRecord, ImageRecord
 
 MODEL_KINDS: Mapping[str, ModelKind] = {
@@ -42,13 +37,13 @@ ADAPTER_KINDS: Mapping[str, AdapterKind] = {
 }
 
 
-def wanted_generation(message: generator_pb2.GenerationConfiguration) -> WantedGeneration:
-    """What a request asks for."""
+def generation_request(message: generator_pb2.GenerationConfiguration) -> GenerationRequest:
+    """What a caller asks for."""
 
     def optional(field: str) -> Any:
         return getattr(message, field) if message.HasField(field) else None  # type: ignore[arg-type]
 
-    return WantedGeneration(
+    return GenerationRequest(
         model=model_source(message.model),
         family=optional("family"),
         prompt=message.prompt,
@@ -111,11 +106,6 @@ def generation_message(
         components=[component_message(component) for component in record.components],
         images=[image_message(image) for image in images],
     )
-
-
-def expired_message(job: Job) -> generator_pb2.Generation:
-    """What is left of a generation whose record was removed."""
-    return generator_pb2.Generation(name=job.name, owner=job.owner, status=job_status(job))
 
 
 def progress_message(data: Mapping[str, Any]) -> generator_pb2.GenerationProgress:

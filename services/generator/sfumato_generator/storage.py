@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -24,8 +24,8 @@ from sqlalchemy import (
     update,
 )
 
-from sfumato_chassis.blobs import add_references, drop_references
-from sfumato_chassis.database import EPOCH, Timestamp
+from sfumato_chassis.blobs import drop_references, set_references
+from sfumato_chassis.database import Timestamp, microseconds_of, time_at
 from sfumato_chassis.errors import NotFound
 from sfumato_chassis.jobs import Event, Job
 from sfumato_chassis.paging import Page, cut_page, decode_token
@@ -124,12 +124,14 @@ def insert_generation(connection: Connection, record: GenerationRecord) -> None:
         )
     )
     digests = [adapter.digest for adapter in record.plan.adapters]
-    add_references(connection, SERVICE, f"generation:{record.job}", digests)
+    set_references(connection, SERVICE, f"generation:{record.job}", digests)
 
 
 def get_generation(connection: Connection, job: str) -> GenerationRecord:
-    """The generation of a job."""
-    row = connection.execute(select(generations).where(generations.c.job == job)).one()
+    """The generation of a job. Raises NotFound for one that was removed meanwhile."""
+    row = connection.execute(select(generations).where(generations.c.job == job)).one_or_none()
+    if row is None:
+        raise NotFound.resource("generation", job)
     values = dict(row._mapping)
     return GenerationRecord(**{**values, "plan": GenerationPlan.from_json(values["plan"])})
 
@@ -152,10 +154,10 @@ def project_generation(connection: Connection, job: Job, events: Sequence[Event]
         )
 
 
-def remove_generation(connection: Connection, job: Job) -> None:
+def remove_generation(connection: Connection, job: Job, now: datetime) -> None:
     """Removes a generation's row; its images stay."""
     connection.execute(delete(generations).where(generations.c.job == job.name))
-    drop_references(connection, SERVICE, f"generation:{job.name}")
+    drop_references(connection, SERVICE, f"generation:{job.name}", now)
 
 
 def image_of(event: Event) -> ImageRecord:
@@ -168,7 +170,7 @@ def insert_image(connection: Connection, record: ImageRecord) -> None:
     values = {name: getattr(record, name) for name in ImageRecord.__slots__}
     connection.execute(insert(images).values(values))
     adapters = [file["digest"] for file in record.adapter_files]
-    add_references(connection, SERVICE, f"image:{record.name}", [record.digest, *adapters])
+    set_references(connection, SERVICE, f"image:{record.name}", [record.digest, *adapters])
 
 
 def get_image(connection: Connection, owner: str, name: str) -> ImageRecord:
@@ -222,7 +224,7 @@ def select_images(
         statement = statement.where(images.c.generation == generation)
     if token:
         microseconds, name = decode_token(query, token, [int, str])
-        before = EPOCH + timedelta(microseconds=int(microseconds))
+        before = time_at(int(microseconds))
         same_time = and_(images.c.create_time == before, images.c.name < name)
         statement = statement.where(or_(images.c.create_time < before, same_time))
     found = [ImageRecord(**row._mapping) for row in connection.execute(statement)]
@@ -231,4 +233,4 @@ def select_images(
 
 def image_key(record: ImageRecord) -> list[int | str]:
     """What the gallery is ordered by."""
-    return [(record.create_time - EPOCH) // timedelta(microseconds=1), record.name]
+    return [microseconds_of(record.create_time), record.name]

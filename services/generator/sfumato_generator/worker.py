@@ -21,7 +21,7 @@ from sfumato_chassis.blobs import BlobFolder, digest_of_file
 from sfumato_chassis.errors import JobFailure, Reason
 from sfumato_chassis.failpoints import from_environment
 from sfumato_chassis.identifiers import random_name
-from sfumato_chassis.jobs import failure_data, unexpected_failure
+from sfumato_chassis.jobs import unexpected_failure
 from sfumato_chassis.logging import configure_logging, get_logger, log_context
 from sfumato_chassis.worker_session import Work, WorkerLink, WorkerSession
 from sfumato_diffusion.adapters import AdapterError, UnsafeAdapterError
@@ -78,28 +78,28 @@ class GenerationWorker:
             model = self._load(work, plan)
             self._generate(work, plan, model, first_image=work.configuration["first_image"])
         except GenerationError as error:
-            return "failed", failure_data(error.failure)
+            return "failed", error.failure.to_json()
         except UnsupportedRequestError as error:
             failure = JobFailure(
                 reason=Reason.MODEL_UNSUPPORTED,
                 message=f"configuration.{error}",
                 details={"field": f"configuration.{error.field}"},
             )
-            return "failed", failure_data(failure)
+            return "failed", failure.to_json()
         except (MemoryError, torch.OutOfMemoryError):
             log.exception("out of memory")
             self._models.clear()
-            message = "the device's memory does not suffice"
-            return "failed", failure_data(
-                JobFailure(reason=Reason.MEMORY_EXCEEDED, message=message)
+            failure = JobFailure(
+                reason=Reason.MEMORY_EXCEEDED, message="the device's memory does not suffice"
             )
+            return "failed", failure.to_json()
         except GenerationCancelledError:
             raise
         except Exception:
             error_id = uuid.uuid4().hex
             log.exception("unexpected error", error_id=error_id)
             self._models.clear()
-            return "failed", failure_data(unexpected_failure(error_id))
+            return "failed", unexpected_failure(error_id).to_json()
         seconds = time.monotonic() - began
         return "succeeded", {"num_images": plan.configuration.count, "seconds": seconds}
 

@@ -1,5 +1,7 @@
 """The trainer service, put together."""
 
+from collections.abc import Sequence
+
 import grpc
 
 from sfumato.trainer.v1 import trainer_pb2, trainer_pb2_grpc
@@ -13,6 +15,8 @@ from sfumato_trainer.servicer import TrainerServicer
 SCHEMA = Schema(
     name="trainer", metadata=storage.metadata, package="sfumato_trainer", revision="0001"
 )
+
+NEEDS: Sequence[str] = ("datasets",)
 
 
 class TrainerService:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from sfumato_chassis.config import at_least
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainerConfig:
@@ -20,9 +22,9 @@ class TrainerConfig:
 
     model_roots: tuple[Path, ...] = ()
     device: str = "cpu"
-    max_queued_runs: int = 100
-    max_idle_attempts: int = 5
-    pin_minutes: float = 60.0
+    max_queued_runs: int = at_least(0, 100)
+    max_idle_attempts: int = at_least(1, 5)
+    pin_minutes: float = at_least(0.1, 60.0)
     allow_download: bool = True
 
 

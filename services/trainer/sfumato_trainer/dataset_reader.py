@@ -4,21 +4,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sfumato_chassis.errors import (
-    FailedPrecondition,
-    NotFound,
-    Reason,
-    SfumatoError,
-    Unavailable,
-)
-from sfumato_client import errors as client_errors
+from sfumato_chassis.errors import FailedPrecondition, Reason
 from sfumato_client.calls import RetryPolicy
 from sfumato_client.channel import Addresses, Connection
 from sfumato_client.client import Client
+from sfumato_client.datasets import Datasets
+from sfumato_client.upstream import relayed
 from sfumato_trainer.settings import TrainingSample
 
 CALL_BUDGET_SECONDS = 8.0
-RETRY_AFTER_SECONDS = 2.0
 
 Result = TypeVar("Result")
 
@@ -42,7 +36,6 @@ class DatasetReader:
 
     def __init__(self, address: Callable[[], Awaitable[str]]) -> None:
         self._address = address
-        self._clients: dict[str, Client] = {}
 
     async def resolve(self, owner: str, dataset: str, version: int | None) -> PinnedVersion:
         """The version that a run will read, the latest for None.
@@ -52,26 +45,28 @@ class DatasetReader:
             FailedPrecondition: DATASET_EMPTY.
             Unavailable: SERVICE_UNREACHABLE.
         """
-        client = await self._client(owner)
-        answer = await translated(client.datasets.get_dataset(dataset))
-        for candidate in answer.versions:
-            if version in {None, candidate.number}:
-                if candidate.num_samples == 0:
-                    raise FailedPrecondition(
-                        Reason.DATASET_EMPTY, f"{dataset} version {candidate.number} is empty"
-                    )
-                return PinnedVersion(
-                    dataset=dataset,
-                    number=candidate.number,
-                    digest=candidate.digest,
-                    num_samples=candidate.num_samples,
-                )
-        raise NotFound.resource("dataset version", f"{dataset} version {version}")
+        reference = f"{dataset} version {version or 'latest'}"
+        found = await self._call(
+            owner,
+            lambda datasets: datasets.get_dataset_version(dataset, version=version),
+            reference,
+        )
+        if found.num_samples == 0:
+            raise FailedPrecondition(Reason.DATASET_EMPTY, f"{reference} is empty")
+        return PinnedVersion(
+            dataset=dataset,
+            number=found.number,
+            digest=found.digest,
+            num_samples=found.num_samples,
+        )
 
     async def samples(self, owner: str, dataset: str, version: int) -> Sequence[TrainingSample]:
         """Every sample of a version. Raises what :meth:`resolve` raises."""
-        client = await self._client(owner)
-        _, samples = await translated(client.datasets.read_manifest(dataset, version=version))
+        _, samples = await self._call(
+            owner,
+            lambda datasets: datasets.read_manifest(dataset, version=version),
+            f"{dataset} version {version}",
+        )
         return [
             TrainingSample(
                 file_name=sample.file_name,
@@ -87,55 +82,33 @@ class DatasetReader:
         self, owner: str, dataset: str, version: int, *, holder: str, seconds: float
     ) -> None:
         """Keeps a version for ``holder``; again before the time is up. Raises like :meth:`resolve`."""
-        client = await self._client(owner)
-        await translated(
-            client.datasets.pin_version(
+        await self._call(
+            owner,
+            lambda datasets: datasets.pin_version(
                 dataset, version=version, holder=holder, lease_seconds=seconds
-            )
+            ),
+            f"{dataset} version {version}",
         )
 
     async def unpin(self, owner: str, dataset: str, version: int, *, holder: str) -> None:
         """Gives a version back. Raises Unavailable."""
-        client = await self._client(owner)
-        await translated(client.datasets.unpin_version(dataset, version=version, holder=holder))
+        await self._call(
+            owner,
+            lambda datasets: datasets.unpin_version(dataset, version=version, holder=holder),
+            f"{dataset} version {version}",
+        )
 
-    async def close(self) -> None:
-        """Closes the connections."""
-        for client in self._clients.values():
-            await client.close()
-        self._clients.clear()
-
-    async def _client(self, owner: str) -> Client:
-        if owner not in self._clients:
-            address = await self._address()
-            self._clients[owner] = Client(
-                Connection(addresses=Addresses.all_at(address), principal=owner),
-                policy=RetryPolicy(budget_seconds=CALL_BUDGET_SECONDS),
+    async def _call(
+        self, owner: str, ask: Callable[[Datasets], Awaitable[Result]], reference: str
+    ) -> Result:
+        """Asks on behalf of ``owner`` about the version that ``reference`` names."""
+        connection = Connection(addresses=Addresses.all_at(await self._address()), principal=owner)
+        async with Client(
+            connection, policy=RetryPolicy(budget_seconds=CALL_BUDGET_SECONDS)
+        ) as client:
+            return await relayed(
+                ask(client.datasets),
+                service="datasets",
+                resource_type="dataset version",
+                resource_name=reference,
             )
-        return self._clients[owner]
-
-
-async def translated(call: Awaitable[Result]) -> Result:
-    """The answer of another service; its errors become this service's."""
-    try:
-        return await call
-    except client_errors.NotFound as error:
-        raise NotFound(
-            Reason(error.reason or Reason.RESOURCE_NOT_FOUND),
-            error.message,
-            resource_type="dataset",
-            resource_name=error.message,
-        ) from error
-    except client_errors.FailedPrecondition as error:
-        raise FailedPrecondition(Reason(error.reason), error.message) from error
-    except client_errors.SfumatoError as error:
-        raise unreachable(error.message) from error
-
-
-def unreachable(message: str) -> SfumatoError:
-    """The error of a datasets service that does not answer."""
-    return Unavailable(
-        Reason.SERVICE_UNREACHABLE,
-        f"the datasets service did not answer: {message}",
-        retry_after_seconds=RETRY_AFTER_SECONDS,
-    )

@@ -11,7 +11,6 @@ import shutil
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,11 @@ from sfumato_chassis.errors import (
     JobFailure,
     NotFound,
     Reason,
-    ResourceExhausted,
     SfumatoError,
     Unavailable,
+    server_draining,
 )
+from sfumato_chassis.job_control import cancel_job, check_queue, end_attempt
 from sfumato_chassis.job_store import Fenced, JobStore
 from sfumato_chassis.jobs import (
     ACTIVE,
@@ -35,12 +35,11 @@ from sfumato_chassis.jobs import (
     JobKind,
     JobState,
     NewEvent,
-    check_cancellable,
     failed_event,
     interrupted_event,
     unexpected_failure,
 )
-from sfumato_chassis.leases import Held, device_key
+from sfumato_chassis.leases import DEFAULT_LEASE, RENEWALS_PER_LEASE, Held, device_key
 from sfumato_chassis.logging import get_logger, log_context
 from sfumato_chassis.platform import Platform
 from sfumato_chassis.requests import Request
@@ -55,12 +54,20 @@ from sfumato_trainer.settings import Lineage, TrainingPlan, TrainingSample
 from sfumato_trainer.storage import Run
 
 WORKER_MODULE = "sfumato_trainer.worker"
-LEASE_DURATION = timedelta(seconds=30)
-RENEW_SECONDS = 10.0
 DEVICE_POLL_SECONDS = 0.5
 DATASETS_RETRY_SECONDS = 2.0
+SERVICE_STOPPED = JobFailure.of(server_draining())
+WORKER_DIED = JobFailure(reason=Reason.WORKER_DIED, message="the worker died")
 
 log = get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """The attempt at work."""
+
+    job: Job
+    handle: WorkerHandle
 
 
 class TrainingEngine:
@@ -72,14 +79,16 @@ class TrainingEngine:
         self._device_key = device_key(config.device)
         self._datasets = DatasetReader(lambda: platform.address_of("datasets"))
         self.resolver = RunResolver(config, self._datasets, data_dir=platform.data_dir)
+        self._wake = asyncio.Event()
         self.jobs: JobStore = platform.job_store(
-            JobKind(name="training_run", prefix="run", project=self._project, retention=None)
+            JobKind(name="training_run", prefix="run", project=self._project, retention=None),
+            on_queue=self._wake.set,
         )
         self._pins = Pins(self._datasets, self.jobs, self._run, seconds=config.pin_minutes * 60)
         self._channel = platform.worker_channel("trainer", self._on_report)
-        self._wake = asyncio.Event()
         self._attempt: Attempt | None = None
         self._background = BackgroundTasks()
+        self._following = BackgroundTasks()
 
     async def start(self) -> None:
         """Takes up what an earlier life left: live workers are adopted, dead ones missed."""
@@ -87,9 +96,10 @@ class TrainingEngine:
         for job in await self.jobs.in_states(*ACTIVE):
             handle = survivors.pop((job.name, job.fence), None)
             if handle is None:
-                await self._interrupt(job, "the worker died while the service was away")
+                await self._end_attempt(job, WORKER_DIED)
             else:
-                await self._adopt(job, handle)
+                log.info("worker adopted", job=job.name, worker=handle.worker_id)
+                await self._attend(job, handle)
         for stray in survivors.values():
             self._channel.kill(stray)
             await self._channel.forget(stray)
@@ -100,22 +110,21 @@ class TrainingEngine:
     async def drain(self) -> None:
         """Brings the run to a checkpoint; it goes on with the next start, by its policy."""
         await self._background.cancel()
-        attempt = self._attempt
-        if attempt is not None:
-            attempt.handle.order("drain")
-            await asyncio.wait([attempt.task])
+        if self._attempt is not None:
+            self._attempt.handle.order("drain")
+        await self._following.finish()
 
     async def stop(self) -> None:
-        """Closes the worker channel and the connection to the datasets service."""
+        """Closes the worker channel."""
         await self._channel.stop()
-        await self._datasets.close()
 
     async def create(
         self, request: Request, asked: RunRequest, policy: InterruptionPolicy
     ) -> tuple[Job, bool]:
-        """Queues a run and pins its dataset version.
+        """Queues a run; its dataset version is pinned soon after.
 
         Raises:
+            AlreadyExists: REQUEST_ID_REUSED.
             ResourceExhausted: QUEUE_FULL.
             And what the resolver raises.
         """
@@ -125,18 +134,11 @@ class TrainingEngine:
         run = await self.resolver.resolve(asked)
 
         def add(connection: Connection, job: Job) -> None:
-            if job.queue_position > self._config.max_queued_runs:
-                raise ResourceExhausted(
-                    Reason.QUEUE_FULL,
-                    f"{self._config.max_queued_runs} runs wait already",
-                    retry_after_seconds=60.0,
-                )
+            check_queue(job, self._config.max_queued_runs)
             storage.insert_run(connection, replace(run, job=job.name))
 
         job, deduplicated = await self.jobs.create(request, policy=policy, add=add)
-        if not deduplicated:
-            await self._pins.hold(job)
-        self._wake.set()
+        self._background.spawn(self._pins.hold(job))
         return job, deduplicated
 
     async def cancel(self, name: str, owner: str) -> Job:
@@ -145,19 +147,10 @@ class TrainingEngine:
         Raises:
             FailedPrecondition: It has ended, or is being stopped.
         """
-        job = await self.jobs.get(name, owner)
-        check_cancellable(job)
-        if job.state in {JobState.CANCELLED, JobState.CANCELLING}:
-            return job
-        if (await self._run(name)).stop_requested:
-            raise FailedPrecondition(Reason.JOB_STATE_UNSUITABLE, f"{name} is being stopped")
-        kind = "cancelled" if job.state is JobState.QUEUED else "cancel_requested"
-        data = {"step": 0} if kind == "cancelled" else {}
-        job = await self.jobs.append(name, [NewEvent(kind=kind, data=data)], fence=job.fence)
+        job = await cancel_job(self.jobs, name, owner, also=storage.refuse_stopping)
         self._order(name, "cancel")
         if job.ended:
             await self._pins.release(job)
-        self._wake.set()
         return job
 
     async def stop_run(self, name: str, owner: str) -> Job:
@@ -166,20 +159,28 @@ class TrainingEngine:
         Raises:
             FailedPrecondition: It is not running.
         """
-        job = await self.jobs.get(name, owner)
-        if (await self._run(name)).stop_requested:
+        while True:
+            job, run = await self.jobs.read(name, owner, storage.run_of)
+            if run.stop_requested:
+                return job
+            if job.state is not JobState.RUNNING:
+                raise FailedPrecondition(
+                    Reason.JOB_STATE_UNSUITABLE,
+                    f"{name} is {job.state.value}",
+                    details={"state": job.state.value},
+                )
+            try:
+                job = await self.jobs.append(
+                    name,
+                    [NewEvent(kind="stop_requested")],
+                    fence=job.fence,
+                    states={JobState.RUNNING},
+                    also=storage.request_stop,
+                )
+            except Fenced:
+                continue  # it moved on in between
+            self._order(name, "stop")
             return job
-        if job.state is not JobState.RUNNING:
-            raise FailedPrecondition(
-                Reason.JOB_STATE_UNSUITABLE,
-                f"{name} is {job.state.value}",
-                details={"state": job.state.value},
-            )
-        job = await self.jobs.append(
-            name, [NewEvent(kind="stop_requested")], fence=job.fence, also=storage.request_stop
-        )
-        self._order(name, "stop")
-        return job
 
     async def delete(self, name: str, owner: str) -> None:
         """Removes an ended run with its checkpoints; its adapters stay.
@@ -200,9 +201,7 @@ class TrainingEngine:
     async def _on_report(
         self, name: str, fence: int, events: Sequence[tuple[int, NewEvent]]
     ) -> int:
-        job, number = await self.jobs.append_from_worker(name, fence, events)
-        if job.ended:
-            self._wake.set()
+        _, number = await self.jobs.append_from_worker(name, fence, events)
         return number
 
     async def _schedule(self) -> None:
@@ -219,38 +218,41 @@ class TrainingEngine:
                 continue
 
     async def _try_to_begin(self, job: Job) -> float | None:
-        """Starts the next attempt of ``job``; a job that cannot be started fails, and others go on."""
-        try:
-            return await self._begin(job)
-        except Exception:
-            error_id = uuid.uuid4().hex
-            log.exception("run could not be started", job=job.name, error_id=error_id)
-            await self.jobs.append(job.name, [failed_event(unexpected_failure(error_id))])
-            await self._platform.leases.release(self._device_key, job.name)
-            return 0.0
+        """Starts the next attempt of ``job``; a job that cannot be started fails, and others go on.
 
-    async def _begin(self, job: Job) -> float | None:
-        """Starts the next attempt of ``job``; answers after how long to try again if it cannot."""
+        Returns:
+            After how many seconds to try again, if it has to wait.
+        """
         with log_context(job=job.name):
-            run = await self._run(job.name)
             try:
-                samples = await self._datasets.samples(run.owner, run.dataset, run.dataset_version)
-                await self._lease(job.name)
+                return await self._begin(job)
             except Held:
                 return DEVICE_POLL_SECONDS
             except Unavailable as error:
                 log.warning("datasets service unreachable", reason=error.reason)
                 return DATASETS_RETRY_SECONDS
-            except SfumatoError as error:
-                await self.jobs.append(job.name, [failed_event(JobFailure.of(error))])
-                return 0.0
-            started = NewEvent(kind="started", data={"device": self._config.device})
-            try:
-                claimed = await self.jobs.claim(job.name, started)
             except (Fenced, NotFound):
-                await self._platform.leases.release(self._device_key, job.name)
-                return 0.0
-            plan = self._plan(claimed, run, samples)
+                return 0.0  # cancelled or removed in between
+            except SfumatoError as error:
+                await self._fail(job, JobFailure.of(error))
+            except Exception:
+                error_id = uuid.uuid4().hex
+                log.exception("run could not be started", error_id=error_id)
+                await self._fail(job, unexpected_failure(error_id))
+            return 0.0
+
+    async def _begin(self, job: Job) -> float | None:
+        run = await self._run(job.name)
+        try:
+            samples = await self._datasets.samples(run.owner, run.dataset, run.dataset_version)
+        except NotFound as error:
+            await self._fail(job, JobFailure.of(error))
+            return 0.0
+        await self._lease(job.name)
+        try:
+            started = NewEvent(kind="started", data={"device": self._config.device})
+            claimed = await self.jobs.claim(job.name, started)
+            plan = await asyncio.to_thread(self._plan, claimed, run, samples)
             handle = await self._channel.launch(
                 WORKER_MODULE,
                 {"plan": plan.to_json(), "blobs": str(self._platform.blobs.folder.root.absolute())},
@@ -258,59 +260,64 @@ class TrainingEngine:
                 job=job.name,
                 fence=claimed.fence,
             )
-            self._attend(claimed, handle, run)
-            return None
+        except BaseException:
+            await self._platform.leases.release(self._device_key, job.name)
+            raise
+        await self._attend(claimed, handle)
+        return None
 
-    async def _adopt(self, job: Job, handle: WorkerHandle) -> None:
-        with log_context(job=job.name):
-            log.info("worker adopted", worker=handle.worker_id)
-            run = await self._run(job.name)
-            await self._lease(job.name)
-            self._attend(job, handle, run)
-
-    def _attend(self, job: Job, handle: WorkerHandle, run: Run) -> None:
+    async def _attend(self, job: Job, handle: WorkerHandle) -> None:
+        """Stays with an attempt from now on. Orders that came before are given now."""
+        self._attempt = Attempt(job=job, handle=handle)
+        self._following.spawn(self._follow(job, handle))
+        job, run = await self.jobs.read(job.name, job.owner, storage.run_of)
         if job.state is JobState.CANCELLING:
             handle.order("cancel", job.name)
         elif run.stop_requested:
             handle.order("stop", job.name)
-        task = asyncio.create_task(self._follow(job, handle))
-        self._attempt = Attempt(job=job, handle=handle, task=task)
 
     async def _follow(self, job: Job, handle: WorkerHandle) -> None:
         """Stays with an attempt until its worker is gone, then says what follows."""
-        renewing = asyncio.create_task(self._keep_lease(job.name))
-        try:
-            with log_context(job=job.name):
+        renewing = asyncio.create_task(self._keep_lease(job.name, handle))
+        with log_context(job=job.name):
+            try:
                 await self._channel.wait_gone(handle)
-                current = await self.jobs.get(job.name, job.owner)
-                if current.ended:
-                    await self._pins.release(current)
-                else:
-                    draining = self._platform.draining.is_set()
-                    await self._interrupt(
-                        current, "the service stopped" if draining else "the worker died"
-                    )
-        finally:
-            renewing.cancel()
-            await self._platform.leases.release(self._device_key, job.name)
-            self._attempt = None
-            self._wake.set()
+                draining = self._platform.draining.is_set()
+                await self._end_attempt(job, SERVICE_STOPPED if draining else WORKER_DIED)
+            finally:
+                renewing.cancel()
+                await self._platform.leases.release(self._device_key, job.name)
+                self._attempt = None
+                self._wake.set()
 
-    async def _interrupt(self, job: Job, message: str) -> None:
-        """Ends an attempt whose worker is gone without having said how it ended."""
-        if job.state is JobState.CANCELLING:
-            await self.jobs.append(job.name, [NewEvent(kind="cancelled", data={"step": 0})])
-            return
+    async def _end_attempt(self, job: Job, failure: JobFailure) -> None:
+        """Ends an attempt whose worker is gone, unless the worker has said how it ended."""
         run = await self._run(job.name)
-        failure = JobFailure(reason=Reason.WORKER_DIED, message=message)
-        if run.idle_attempts + 1 >= self._config.max_idle_attempts:
+        deaths = run.idle_attempts + 1
+        if failure is WORKER_DIED and deaths >= self._config.max_idle_attempts:
             failure = JobFailure(
                 reason=Reason.WORKER_DIED_REPEATEDLY,
-                message=f"the worker died {run.idle_attempts + 1} times without taking a step",
+                message=f"the worker died {deaths} times without taking a step",
             )
-            await self.jobs.append(job.name, [failed_event(failure)])
+
+        def decide(current: Job) -> NewEvent:
+            if current.state is JobState.CANCELLING:
+                return NewEvent(kind="cancelled")
+            if failure.reason is Reason.WORKER_DIED_REPEATEDLY:
+                return failed_event(failure)
+            return interrupted_event(current, failure)
+
+        ended = await end_attempt(self.jobs, job.name, job.owner, decide)
+        if ended.ended:
+            await self._pins.release(ended)
+
+    async def _fail(self, job: Job, failure: JobFailure) -> None:
+        """Ends a job that could not be started."""
+        try:
+            failed = await self.jobs.append(job.name, [failed_event(failure)])
+        except (Fenced, NotFound):
             return
-        await self.jobs.append(job.name, [interrupted_event(job, failure)])
+        await self._pins.release(failed)
 
     def _plan(self, job: Job, run: Run, samples: Sequence[TrainingSample]) -> TrainingPlan:
         directory = self._directory(job.name)
@@ -343,19 +350,16 @@ class TrainingEngine:
 
     async def _lease(self, holder: str) -> None:
         await self._platform.leases.acquire(
-            self._device_key, holder, "training", duration=LEASE_DURATION
+            self._device_key, holder, "training", duration=DEFAULT_LEASE
         )
 
-    async def _keep_lease(self, holder: str) -> None:
+    async def _keep_lease(self, holder: str, handle: WorkerHandle) -> None:
+        """Renews the device's lease; a worker that has lost its device comes to rest."""
         while True:
-            await self._platform.clock.sleep(RENEW_SECONDS)
-            await self._lease(holder)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Attempt:
-    """The attempt at work."""
-
-    job: Job
-    handle: WorkerHandle
-    task: asyncio.Task[None]
+            try:
+                await self._lease(holder)
+            except Held as held:
+                log.error("device lost", job=holder, holder=held.lease.holder)
+                handle.order("drain")
+                return
+            await self._platform.clock.sleep(DEFAULT_LEASE.total_seconds() / RENEWALS_PER_LEASE)

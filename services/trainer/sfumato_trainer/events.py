@@ -6,9 +6,8 @@ loss that is not finite is reported as `Failed`.
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from sfumato_trainer.settings import Precision
 
@@ -17,20 +16,15 @@ Stage = Literal["fetch_samples", "cache_conditioning", "load_denoiser", "publish
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """Base of all events. `kind` names the type on the wire; a terminal event is a run's last."""
+    """Base of all events. `kind` names the type on the wire."""
 
     kind: ClassVar[str] = ""
-    terminal: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{self.kind}.{field.name} is not finite: {value}")
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields and `kind`."""
-        return {"kind": self.kind, **dataclasses.asdict(self)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,12 +33,6 @@ class Artifact:
 
     digest: str
     size_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Queued(Event):
-    kind: ClassVar[str] = "queued"
-    position: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,16 +122,6 @@ class Warned(Event):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Interrupted(Event):
-    """An attempt ended without a result; `next_step` is where the next one starts."""
-
-    kind: ClassVar[str] = "interrupted"
-    attempt: int
-    reason: str
-    next_step: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Published(Event):
     kind: ClassVar[str] = "published"
     adapter: Artifact
@@ -153,7 +131,6 @@ class Published(Event):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Succeeded(Event):
     kind: ClassVar[str] = "succeeded"
-    terminal: ClassVar[bool] = True
     adapter: Artifact
     ema_adapter: Artifact | None
     steps: int
@@ -166,7 +143,6 @@ class Failed(Event):
     """`code` is UPPER_SNAKE; `samples` are file names of the batch in which it happened."""
 
     kind: ClassVar[str] = "failed"
-    terminal: ClassVar[bool] = True
     code: str
     message: str
     step: int
@@ -176,43 +152,4 @@ class Failed(Event):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cancelled(Event):
     kind: ClassVar[str] = "cancelled"
-    terminal: ClassVar[bool] = True
     step: int
-
-
-EVENT_TYPES: Mapping[str, type[Event]] = {
-    cls.kind: cls
-    for cls in (
-        Queued,
-        Preparing,
-        Loaded,
-        Resumed,
-        Progress,
-        CheckpointSaved,
-        CheckpointFailed,
-        Warned,
-        Interrupted,
-        Published,
-        Succeeded,
-        Failed,
-        Cancelled,
-    )
-}
-
-
-def event_from_json(record: Mapping[str, Any]) -> Event:
-    """The event of a record that `to_json` made, also after a trip through JSON text.
-
-    Raises ValueError for an unknown kind, TypeError for fields that the kind does not have.
-    """
-    values = dict(record)
-    kind = values.pop("kind", None)
-    if kind not in EVENT_TYPES:
-        raise ValueError(f"unknown event kind {kind!r}")
-    for name in ("adapter", "ema_adapter"):
-        if isinstance(values.get(name), Mapping):
-            values[name] = Artifact(**values[name])
-    for name in ("samples", "skipped_damaged"):
-        if name in values:
-            values[name] = tuple(values[name])
-    return EVENT_TYPES[kind](**values)

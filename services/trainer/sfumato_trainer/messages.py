@@ -153,17 +153,29 @@ def adapter_message(adapter: Adapter) -> trainer_pb2.Adapter:
     )
 
 
-def event_message(event: Event, adapters: Sequence[Adapter]) -> trainer_pb2.TrainingRunEvent:
-    """An event; ``adapters`` are those that a ``succeeded`` one tells of."""
-    message = trainer_pb2.TrainingRunEvent(header=event_header(event))
-    payload = shared_event(event) or own_event(event, adapters)
-    if payload is not None:
-        getattr(message, event.kind).CopyFrom(payload)
-        getattr(message, event.kind).SetInParent()
-    return message
+def event_message(event: Event) -> trainer_pb2.TrainingRunEvent:
+    """An event other than ``succeeded``."""
+    fields: dict[str, Any] = {event.kind: shared_event(event) or own_event(event)}
+    return trainer_pb2.TrainingRunEvent(header=event_header(event), **fields)
 
 
-def own_event(event: Event, adapters: Sequence[Adapter]) -> Message | None:
+def succeeded_message(
+    event: Event, finished: trainer_pb2.TrainingRun
+) -> trainer_pb2.TrainingRunEvent:
+    """The event that tells of what a run published."""
+    return trainer_pb2.TrainingRunEvent(
+        header=event_header(event),
+        succeeded=trainer_pb2.RunSucceeded(
+            adapter=finished.adapter if finished.HasField("adapter") else None,
+            ema_adapter=finished.ema_adapter if finished.HasField("ema_adapter") else None,
+            steps=event.data["steps"],
+            duration=duration(event.data["seconds"]),
+            stopped_early=event.data["stopped_early"],
+        ),
+    )
+
+
+def own_event(event: Event) -> Message | None:
     """The message of an event that only training runs have."""
     data = event.data
     match event.kind:
@@ -178,7 +190,10 @@ def own_event(event: Event, adapters: Sequence[Adapter]) -> Message | None:
             return loaded_message(data)
         case "resumed":
             return trainer_pb2.RunResumed(
-                step=data["step"], damaged_checkpoints=data["skipped_damaged"]
+                step=data["step"],
+                damaged_checkpoints=data["skipped_damaged"],
+                checkpoint=data["checkpoint"],
+                bitwise=data["bitwise"],
             )
         case "progress":
             return progress_message(data)
@@ -190,15 +205,6 @@ def own_event(event: Event, adapters: Sequence[Adapter]) -> Message | None:
             return warning_message(data)
         case "stop_requested":
             return trainer_pb2.RunStopRequested()
-        case "succeeded":
-            by_ema = {adapter.ema: adapter_message(adapter) for adapter in adapters}
-            return trainer_pb2.RunSucceeded(
-                adapter=by_ema.get(False),
-                ema_adapter=by_ema.get(True),
-                steps=data["steps"],
-                duration=duration(data["seconds"]),
-                stopped_early=data["stopped_early"],
-            )
         case _:
             return None
 

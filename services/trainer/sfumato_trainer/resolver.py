@@ -49,7 +49,7 @@ class RunResolver:
         settings = resolve_settings(
             asked.requested, asked.base, base.info, device=self._config.device
         )
-        check_gated(asked.base, base.info, local=base.path is not None, has_token=False)
+        await asyncio.to_thread(check_gated, asked.base, base.info)
         version = await self._datasets.resolve(asked.owner, asked.dataset, asked.dataset_version)
         return Run(
             job="",

@@ -1,5 +1,6 @@
 """What a training run is asked to be, and what it becomes once every default is resolved."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from sfumato_chassis.allowed_paths import resolve_under_roots
 from sfumato_chassis.errors import FailedPrecondition, InvalidArgument, PermissionDenied, Reason
 from sfumato_diffusion.families.identify import UnidentifiedModelError, identify_family
 from sfumato_diffusion.families.info import FamilyInfo, UnsupportedPrecisionError
+from sfumato_diffusion.source_revision import find_snapshot, hub_cache_roots
 from sfumato_trainer.settings import ModelSource, SettingsError, TrainingSettings
 
 FIELDS_OF_SETTINGS: Mapping[str, str] = {
@@ -24,7 +26,7 @@ FIELDS_OF_SETTINGS: Mapping[str, str] = {
 }
 """Names that settings and the public configuration spell differently."""
 
-LATEST_SAVE_STEPS = 50
+LEAST_SAVE_STEPS = 50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +114,7 @@ def resolve_settings(
         "warmup_steps": 0 if scheduler == "constant" else defaults.warmup_steps,
         "precision": "fp32" if device == "cpu" else "bf16",
         "flow_shift": defaults.flow_shift,
-        "save_steps": max(LATEST_SAVE_STEPS, steps // 10),
+        "save_steps": max(LEAST_SAVE_STEPS, steps // 10),
         **requested,
     }
     try:
@@ -133,18 +135,29 @@ def resolve_settings(
     return settings
 
 
-def check_gated(base: BaseModel, info: FamilyInfo, *, local: bool, has_token: bool) -> None:
+def check_gated(base: BaseModel, info: FamilyInfo) -> None:
     """Refuses a repository behind a licence gate before anything of it is downloaded.
 
     Raises:
         PermissionDenied: MODEL_GATED, naming the repository.
     """
-    if base.kind == "hub" and info.base(base.reference).gated and not local and not has_token:
+    if base.kind != "hub" or not info.base(base.reference).gated:
+        return
+    roots = hub_cache_roots(None, os.environ)
+    if find_snapshot(base.reference, roots, revision=base.revision) is None and not has_hub_token():
         raise PermissionDenied(
             Reason.MODEL_GATED,
             f"{base.reference} needs its licence accepted on the Hub, and a token here",
             details={"repository": base.reference},
         )
+
+
+def has_hub_token() -> bool:
+    """Whether this machine can identify itself to the Hub."""
+    # Loaded only when a gated model is asked for: the service starts without it.
+    from huggingface_hub import get_token
+
+    return get_token() is not None
 
 
 def unsupported(message: str) -> FailedPrecondition:

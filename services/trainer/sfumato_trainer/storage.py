@@ -24,9 +24,9 @@ from sqlalchemy import (
     update,
 )
 
-from sfumato_chassis.blobs import Blob, add_references
-from sfumato_chassis.database import Timestamp
-from sfumato_chassis.errors import NotFound
+from sfumato_chassis.blobs import Blob, set_references
+from sfumato_chassis.database import Timestamp, microseconds_of, time_at
+from sfumato_chassis.errors import FailedPrecondition, NotFound, Reason
 from sfumato_chassis.jobs import Event, Job
 from sfumato_chassis.paging import Page, cut_page, decode_token
 from sfumato_trainer.settings import TrainingSettings
@@ -138,11 +138,24 @@ def insert_run(connection: Connection, run: Run) -> None:
 
 
 def get_run(connection: Connection, job: str) -> Run:
-    """The run of a job."""
-    row = connection.execute(select(runs).where(runs.c.job == job)).one()
+    """The run of a job. Raises NotFound for one that was removed meanwhile."""
+    row = connection.execute(select(runs).where(runs.c.job == job)).one_or_none()
+    if row is None:
+        raise NotFound.resource("training_run", job)
     values = dict(row._mapping)
     values["settings"] = TrainingSettings.from_json(values["settings"])
     return Run(**values)
+
+
+def run_of(connection: Connection, job: Job) -> Run:
+    """The run of ``job``. Raises NotFound."""
+    return get_run(connection, job.name)
+
+
+def refuse_stopping(connection: Connection, job: Job) -> None:
+    """Refuses to cancel a run that is being stopped: the first of the two wins."""
+    if get_run(connection, job.name).stop_requested:
+        raise FailedPrecondition(Reason.JOB_STATE_UNSUITABLE, f"{job.name} is being stopped")
 
 
 def request_stop(connection: Connection, job: Job) -> None:
@@ -181,7 +194,8 @@ def project_run(connection: Connection, job: Job, events: Sequence[Event]) -> No
             case "warning":
                 values["warnings"] = [*values.get("warnings", run.warnings), dict(data)]
             case "interrupted":
-                values["idle_attempts"] = values.get("idle_attempts", run.idle_attempts) + 1
+                if data["failure"]["reason"] == Reason.WORKER_DIED:
+                    values["idle_attempts"] = values.get("idle_attempts", run.idle_attempts) + 1
             case "succeeded":
                 values["stopped_early"] = data["stopped_early"]
                 add_adapters(connection, job, run, event)
@@ -220,7 +234,7 @@ def add_adapters(connection: Connection, job: Job, run: Run, event: Event) -> No
         connection.execute(
             insert(adapters).values({name: getattr(adapter, name) for name in Adapter.__slots__})
         )
-        add_references(connection, "trainer", f"adapter:{name}", [adapter.digest])
+        set_references(connection, "trainer", f"adapter:{name}", [adapter.digest])
 
 
 def blobs_of(event: Event) -> Sequence[Blob]:
@@ -269,11 +283,11 @@ def select_adapters(connection: Connection, owner: str, *, size: int, token: str
         .limit(size + 1)
     )
     if token:
-        time, name = decode_token(query, token, [str, str])
-        before = datetime.fromisoformat(str(time))
+        microseconds, name = decode_token(query, token, [int, str])
+        before = time_at(int(microseconds))
         statement = statement.where(
             (adapters.c.create_time < before)
             | ((adapters.c.create_time == before) & (adapters.c.name < name))
         )
     rows = [Adapter(**row._mapping) for row in connection.execute(statement)]
-    return cut_page(rows, size, query, lambda row: [row.create_time.isoformat(), row.name])
+    return cut_page(rows, size, query, lambda row: [microseconds_of(row.create_time), row.name])

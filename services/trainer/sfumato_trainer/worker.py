@@ -21,7 +21,7 @@ from sfumato_chassis.blobs import BlobFolder
 from sfumato_chassis.errors import JobFailure, Reason
 from sfumato_chassis.failpoints import Failpoint, from_environment
 from sfumato_chassis.identifiers import random_name
-from sfumato_chassis.jobs import failure_data, unexpected_failure
+from sfumato_chassis.jobs import unexpected_failure
 from sfumato_chassis.logging import configure_logging, get_logger, log_context
 from sfumato_chassis.worker_session import WorkerLink, WorkerSession
 from sfumato_trainer.events import Event, Failed, Preparing, Progress, Published
@@ -48,8 +48,9 @@ REASONS: Mapping[str, Reason] = {
     "RESOLUTION_NOT_MULTIPLE": Reason.MODEL_UNSUPPORTED,
     "SAMPLE_DAMAGED": Reason.BLOB_CORRUPT,
     "SAMPLE_MISSING": Reason.BLOB_CORRUPT,
-    "SAMPLE_UNREADABLE": Reason.BLOB_CORRUPT,
-    "STORAGE_FAILED": Reason.DISK_FULL,
+    "SAMPLE_UNREADABLE": Reason.FILES_REFUSED,
+    "DISK_FULL": Reason.DISK_FULL,
+    "STORAGE_FAILED": Reason.INTERNAL,
     "UNKNOWN_FAMILY": Reason.MODEL_UNSUPPORTED,
     "UNSUPPORTED_PRECISION": Reason.MODEL_UNSUPPORTED,
 }
@@ -148,7 +149,7 @@ def event_data(event: Event) -> Mapping[str, Any]:
                 "samples": ", ".join(event.samples)[:200],
             },
         )
-        return failure_data(failure)
+        return failure.to_json()
     data = dataclasses.asdict(event)
     for record in (data, data.get("adapter"), data.get("ema_adapter")):
         if record is not None and "digest" in record:
@@ -178,7 +179,7 @@ def main(configuration_file: Path) -> int:
             error_id = uuid.uuid4().hex
             log.exception("unexpected error", error_id=error_id)
             failure = unexpected_failure(error_id)
-            session.emit(plan.run, plan.fence, "failed", failure_data(failure))
+            session.emit(plan.run, plan.fence, "failed", failure.to_json())
     session.flush()
     return EXIT_FENCED if session.fenced else 0
 

@@ -124,7 +124,7 @@ async def test_chunks_that_do_not_fit_are_refused(server: Running) -> None:
     refusal = await refusal_of(
         server.stubs.blobs.CompleteUpload(pb.CompleteUploadRequest(name=name))
     )
-    assert refusal.reason == "JOB_STATE_UNSUITABLE"
+    assert refusal.reason == "UPLOAD_INCOMPLETE"
     assert refusal.details == {"committed_size_bytes": "4"}
 
 

@@ -13,6 +13,7 @@ from refusals import refusal_of
 from sfumato.blobs.v1 import blobs_pb2
 from sfumato.datasets.v1 import datasets_pb2 as pb
 from sfumato_chassis.errors import Reason
+from sfumato_chassis.failpoints import Failpoints, parse
 
 SERVICE = "/sfumato.datasets.v1.DatasetsService"
 BLOBS = "/sfumato.blobs.v1.BlobService"
@@ -144,14 +145,16 @@ async def test_a_call_that_takes_too_long_is_ended_by_the_server(tmp_path: Path)
     write_pictures(tmp_path / "root" / "cats", 1)
     overrides = {
         "datasets.import_roots": (tmp_path / "root",),
-        "datasets.max_concurrent_imports": 0,
         "server.unary_deadline_seconds": 0.2,
     }
-    async with running(tmp_path / "data", overrides=overrides) as server:
+    gate = tmp_path / "gate"
+    holding = Failpoints(parse(f"import.before_publish=hold:{gate}"))
+    async with running(tmp_path / "data", overrides=overrides, failpoint=holding) as server:
         created = await server.stubs.datasets.CreateImport(import_request("cats"))
         refusal = await refusal_of(
             server.stubs.datasets.WaitImport(pb.WaitImportRequest(name=created.import_job.name))
         )
+        gate.touch()
     assert (refusal.code, refusal.reason) == (
         grpc.StatusCode.DEADLINE_EXCEEDED,
         "DEADLINE_EXCEEDED",

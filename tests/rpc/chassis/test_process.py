@@ -15,6 +15,7 @@ from datasets_server import ServerProcess, import_request, server_process
 from pictures import write_pictures
 from refusals import refusal_of
 from sfumato.datasets.v1 import datasets_pb2 as pb
+from sfumato_chassis.failpoints import VARIABLE
 
 GRPCURL = Path(sys.executable).with_name("grpcurl")
 DATASETS = "sfumato.datasets.v1.DatasetsService"
@@ -58,9 +59,9 @@ def test_grpcurl_finds_its_way_without_protos(tmp_path: Path) -> None:
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_drains_and_ends_with_0(tmp_path: Path, signal_number: int) -> None:
     write_pictures(tmp_path / "root" / "cats", 1)
-    waiting = {"SFUMATO_DATASETS_MAX_CONCURRENT_IMPORTS": "0"}
-    roots = (tmp_path / "root",)
-    async with server_process(tmp_path / "data", roots=roots, environment=waiting) as (
+    gate, roots = tmp_path / "gate", (tmp_path / "root",)
+    holding = {VARIABLE: f"import.before_publish=hold:{gate}"}
+    async with server_process(tmp_path / "data", roots=roots, environment=holding) as (
         server,
         stubs,
     ):
@@ -72,11 +73,14 @@ async def test_a_signal_drains_and_ends_with_0(tmp_path: Path, signal_number: in
             pb.WatchImportRequest(name=created.import_job.name, replay=True)
         )
         assert (await watch.read()).HasField("attached")
-        assert (await watch.read()).event.header.sequence == 1
+        assert (await watch.read()).event.HasField("queued")
         server.process.send_signal(signal_number)
         assert (await statuses.read()).status == NOT_SERVING
-        going_away = await watch.read()
-        assert going_away.going_away.retry_after.ToTimedelta().total_seconds() > 0
+        gate.touch()
+        message = await watch.read()
+        while message.HasField("event"):
+            message = await watch.read()
+        assert message.going_away.retry_after.ToTimedelta().total_seconds() > 0
         assert await watch.read() == grpc.aio.EOF
         assert await watch.code() is grpc.StatusCode.OK
         statuses.cancel()

@@ -137,3 +137,15 @@ async def test_wait_answers_the_finished_job() -> None:
         await imports.finish()
         finished = await client.datasets.wait_import(IMPORT)
     assert finished.status.state == job_pb2.JOB_STATE_SUCCEEDED
+
+
+async def test_wait_goes_on_when_the_server_drains() -> None:
+    imports = ImportServer()
+    imports.wait_refusals.append(
+        status(grpc.StatusCode.UNAVAILABLE, reason="SERVER_DRAINING", retry_delay_seconds=0.01)
+    )
+    async with serving(imports=imports) as port, quick_client(f"127.0.0.1:{port}") as client:
+        await imports.finish()
+        finished = await client.datasets.wait_import(IMPORT)
+    assert finished.status.state == job_pb2.JOB_STATE_SUCCEEDED
+    assert not imports.wait_refusals

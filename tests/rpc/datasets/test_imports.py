@@ -207,8 +207,14 @@ async def test_a_dataset_that_holds_something_is_not_written_over(
     write_pictures(root / "more", 2, first=10)
     added = await imported(server.stubs, "more", mode=pb.IMPORT_MODE_ADD)
     assert (added.version.number, added.version.num_samples) == (2, 5)
+    versions = server.stubs.datasets.ListDatasetVersions
+    first = await versions(pb.ListDatasetVersionsRequest(dataset="cats", page_size=1))
+    second = await versions(
+        pb.ListDatasetVersionsRequest(dataset="cats", page_size=1, page_token=first.next_page_token)
+    )
+    assert [page.versions[0].number for page in (first, second)] == [2, 1]
+    assert second.next_page_token == ""
     found = await server.stubs.datasets.GetDataset(pb.GetDatasetRequest(name="cats"))
-    assert [version.number for version in found.versions] == [2, 1]
     assert found.dataset.latest_version == added.version
 
 
@@ -364,15 +370,20 @@ async def test_validate_only_creates_nothing(server: Running) -> None:
 
 
 async def test_a_full_queue_says_when_to_come_back(tmp_path: Path, root: Path) -> None:
+    gate = tmp_path / "gate"
+    holding = Failpoints(parse(f"import.before_publish=hold:{gate}"))
     overrides = {
         "datasets.import_roots": (root,),
-        "datasets.max_concurrent_imports": 0,
+        "datasets.max_concurrent_imports": 1,
         "datasets.max_queued_imports": 2,
     }
-    async with running(tmp_path / "data", overrides=overrides) as server:
+    async with running(tmp_path / "data", failpoint=holding, overrides=overrides) as server:
+        first = await server.stubs.datasets.CreateImport(import_request("cats"))
+        await begun(server, first.import_job.name)
         for index in range(2):
             await server.stubs.datasets.CreateImport(import_request("cats", f"c{index}"))
         refusal = await refusal_of(server.stubs.datasets.CreateImport(import_request("cats", "c2")))
+        gate.touch()
     assert (refusal.code, refusal.reason) == (
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         "QUEUE_FULL",

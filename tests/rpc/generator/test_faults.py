@@ -13,7 +13,7 @@ from sfumato_chassis.process import identify, is_alive
 
 LONG = {"steps": 100, "count": 3, "width": 128, "height": 128}
 AUTO = {"interruption_policy": "INTERRUPTION_POLICY_AUTO"}
-WORKER_DIED = 130
+SERVER_DRAINING, WORKER_DIED = 90, 130
 
 
 def stepped(event):
@@ -63,7 +63,7 @@ async def test_a_restarted_service_ends_what_ran_and_does_what_waited(studio_of)
         events = await second.events(manual.name)
 
     assert interrupted.status.state == job_pb2.JOB_STATE_INTERRUPTED
-    assert interrupted.status.error.reason == WORKER_DIED
+    assert interrupted.status.error.reason == SERVER_DRAINING
     assert not events[-1].interrupted.retrying
     assert done.status.state == job_pb2.JOB_STATE_SUCCEEDED
 
@@ -96,7 +96,11 @@ async def other_process(data_dir, models):
     """The service as a user starts it; yields the process and its address."""
     service = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "sfumato_generator", "--port", "0", "--data-dir", str(data_dir)),
-        env={**os.environ, "SFUMATO_GENERATOR_MODEL_ROOTS": str(models)},
+        env={
+            **os.environ,
+            "SFUMATO_GENERATOR_MODEL_ROOTS": str(models),
+            "SFUMATO_ADDRESSES_TRAINER": "127.0.0.1:1",
+        },
         stdout=asyncio.subprocess.PIPE,
     )
     try:

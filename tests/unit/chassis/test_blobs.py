@@ -14,9 +14,9 @@ from sfumato_chassis.blobs import (
     Blob,
     BlobFolder,
     BlobStore,
-    add_references,
     digest_of,
     drop_references,
+    set_references,
 )
 from sfumato_chassis.clock import ManualClock, SystemClock
 from sfumato_chassis.errors import DataLoss, NotFound, Reason
@@ -121,7 +121,7 @@ async def test_only_what_nobody_refers_to_is_collected(
     kept = await blobs.put(b"kept", media_type=MEDIA_TYPE)
     lost = await blobs.put(b"lost", media_type=MEDIA_TYPE)
     async with opened_database(tmp_path) as database:
-        await database.write(lambda c: add_references(c, "tests", "a", [kept.digest] * 2))
+        await database.write(lambda c: set_references(c, "tests", "a", [kept.digest] * 2))
         assert await blobs.collect_unreferenced() == 0
         clock.advance(DAY_SECONDS + 2 * HOUR_SECONDS)
         assert await blobs.collect_unreferenced() == 1
@@ -129,7 +129,9 @@ async def test_only_what_nobody_refers_to_is_collected(
         assert files(blobs.folder) == {kept.digest.removeprefix("sha256:")}
         with pytest.raises(NotFound):
             await blobs.get(lost.digest)
-        await database.write(lambda c: drop_references(c, "tests", "a"))
+        await database.write(lambda c: drop_references(c, "tests", "a", clock.now()))
+        assert await blobs.collect_unreferenced() == 0
+        clock.advance(DAY_SECONDS + 2 * HOUR_SECONDS)
         assert await blobs.collect_unreferenced() == 1
         count = select(func.count()).select_from(blobs_table)
         assert await database.read(lambda c: c.execute(count).scalar_one()) == 0

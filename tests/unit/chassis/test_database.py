@@ -4,10 +4,10 @@ import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from sqlite3 import OperationalError
 
 import pytest
 from sqlalchemy import Connection, insert, select, text
-from sqlalchemy.exc import OperationalError
 
 from job_stores import opened_database
 from sfumato_chassis.database import Database, open_engine

@@ -9,7 +9,7 @@ import pytest
 from job_stores import OWNER, add_nothing, create, make_store, opened_database
 from sfumato_chassis import watching
 from sfumato_chassis.clock import SystemClock
-from sfumato_chassis.errors import NotFound, OutOfRange, Reason
+from sfumato_chassis.errors import NotFound, OutOfRange, Reason, Unavailable
 from sfumato_chassis.job_store import JobStore
 from sfumato_chassis.jobs import JobState, NewEvent
 from sfumato_chassis.watching import (
@@ -230,7 +230,7 @@ async def test_what_another_process_appends_is_seen_by_polling(
     assert told([await asyncio.wait_for(anext(messages), 5)]) == [2]
 
 
-async def test_wait_returns_at_the_end_at_the_time_or_at_a_drain(
+async def test_wait_returns_at_the_end_or_at_the_time(
     store: JobStore, draining: asyncio.Event
 ) -> None:
     job = await create(store)
@@ -246,12 +246,16 @@ async def test_wait_returns_at_the_end_at_the_time_or_at_a_drain(
     waiting = asyncio.ensure_future(wait(30))
     await asyncio.sleep(0)
     draining.set()
-    assert await asyncio.wait_for(waiting, 0.9) is JobState.QUEUED
+    with pytest.raises(Unavailable) as caught:
+        await asyncio.wait_for(waiting, 0.9)
+    assert caught.value.reason is Reason.SERVER_DRAINING
     draining.clear()
     waiting = asyncio.ensure_future(wait(30))
     await asyncio.sleep(0)
     await store.append(job.name, [SUCCEEDED])
     assert await asyncio.wait_for(waiting, 0.9) is JobState.SUCCEEDED
+    draining.set()
+    assert await wait(30) is JobState.SUCCEEDED
     await store.delete(job.name, OWNER, remove=add_nothing)
     with pytest.raises(NotFound):
         await wait(1)

@@ -31,7 +31,7 @@ OpenChannel = Callable[..., Awaitable[tuple[WorkerChannel, Sequence[WorkerHandle
 
 @pytest.fixture(autouse=True)
 def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT), prepend=os.pathsep)
 
 
 @pytest.fixture
@@ -168,14 +168,12 @@ async def test_orders_arrive_even_when_they_came_before_the_worker(
     job = await running_job(store)
     channel, _ = await open_channel()
     handle = await launch(channel, tmp_path, "follow_orders", job)
-    handle.order("pause", job.name)
-    await seen(store, job, "ordered", 1)
     handle.order("cancel", job.name)
-    await seen(store, job, "ordered", 2)
+    await seen(store, job, "ordered", 1)
     handle.order("stop", job.name)
     await asyncio.wait_for(channel.wait_gone(handle), 20)
     orders = [data["order"] for data in await data_of(store, job, "ordered")]
-    assert orders == ["pause", "cancel", "stop"]
+    assert orders == ["cancel", "stop"]
 
 
 async def test_one_worker_does_one_job_after_another(

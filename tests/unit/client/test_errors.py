@@ -62,8 +62,14 @@ def test_retry_delay_is_read_to_the_nanosecond() -> None:
     assert classify(error).error.retry_delay_seconds == 2.25
 
 
-def test_every_code_has_a_class_of_its_own_or_a_named_reason() -> None:
+def test_every_code_has_a_class() -> None:
     assert set(ERROR_CLASSES) == set(CODES)
+
+
+def test_every_code_but_unknown_has_a_class_of_its_own() -> None:
+    known = {code: kind for code, kind in ERROR_CLASSES.items() if code.name != "UNKNOWN"}
+    assert len(set(known.values())) == len(known)
+    assert ERROR_CLASSES[grpc.StatusCode.CANCELLED] is errors.Cancelled
 
 
 def test_tree_in_the_docstring_is_the_tree() -> None:

@@ -14,6 +14,7 @@ FACE = [
     "Attached",
     "Blobs",
     "BlockingClient",
+    "Cancelled",
     "Client",
     "Connection",
     "ContractViolated",

@@ -121,8 +121,7 @@ def test_finished_must_follow_the_last_event(last: int) -> None:
 
 
 def test_restart_forgets_the_log_and_keeps_the_wish_to_replay() -> None:
-    order = replaying(after=3)
-    order.restart()
+    order = replaying(after=3).restarted()
     assert order.cursor == Cursor(replay=True)
     assert order.attach(attached(1, log_id="new")) is not None
     order.event(event(1))

@@ -39,10 +39,10 @@ def test_a_source_as_json_and_back(source):
 def test_the_json_is_that_of_the_message():
     """A message made of it asks for the very same generation, with nothing left out or invented."""
     message = messages.configuration_message(CONFIGURATION.to_json())
-    wanted = messages.wanted_generation(message)
+    asked = messages.generation_request(message)
 
     for field in Configuration.__slots__:
-        assert getattr(wanted, field) == getattr(CONFIGURATION, field)
+        assert getattr(asked, field) == getattr(CONFIGURATION, field)
     set_fields = {field.name for field, _ in message.ListFields()}
     assert set_fields == {field.name for field in message.DESCRIPTOR.fields}
 
@@ -52,11 +52,11 @@ def test_what_is_not_set_is_not_asked_for():
         {"model": DIRECTORY.to_json(), "prompt": "a fox", "text_to_image": {}},
         generator_pb2.GenerationConfiguration(),
     )
-    wanted = messages.wanted_generation(bare)
+    asked = messages.generation_request(bare)
 
     for field in ("family", "negative_prompt", "width", "steps", "guidance", "seed", "count"):
-        assert getattr(wanted, field) is None
-    zero = messages.wanted_generation(
+        assert getattr(asked, field) is None
+    zero = messages.generation_request(
         generator_pb2.GenerationConfiguration(seed=0, guidance=0.0, model=bare.model)
     )
     assert (zero.seed, zero.guidance) == (0, 0.0)

@@ -1,73 +1,103 @@
-"""What follows when a worker is gone, and how reports are appended."""
+"""Starts and stops of the engine with work in its hands."""
 
-from datetime import UTC, datetime
+import asyncio
 
 import pytest
 
-from sfumato_chassis.errors import Reason
-from sfumato_chassis.jobs import InterruptionPolicy, Job, JobState, NewEvent
-from sfumato_generator.engine import MAX_ATTEMPTS, SERVICE_STOPPED, WORKER_DIED, batches, end_of
+from sfumato_chassis.errors import NotFound, Reason
+from sfumato_chassis.jobs import ACTIVE, JobState, NewEvent
+from sfumato_chassis.leases import device_key
+from sfumato_generator import device
+from sfumato_generator.config import GeneratorConfig
+from sfumato_generator.engine import GenerationEngine
+from sfumato_generator.resolver import GenerationResolver
 
-AUTO, MANUAL = InterruptionPolicy.AUTO, InterruptionPolicy.MANUAL
+DEVICE = device_key("cpu")
+PATIENCE_SECONDS = 10
+POLL_SECONDS = 0.01
 
 
-def job(policy, *, state=JobState.RUNNING, attempt=1):
-    return Job(
-        name="generation-1",
-        ordinal=1,
-        kind="generation",
-        owner="local",
-        state=state,
-        interruption_policy=policy,
-        failure=None,
-        log_id="log-1",
-        first_sequence=1,
-        last_sequence=2,
-        attempt=attempt,
-        fence=attempt,
-        queue_position=0,
-        create_time=datetime(2026, 1, 1, tzinfo=UTC),
-        start_time=None,
-        end_time=None,
-        expire_time=None,
+@pytest.fixture
+async def engine(platform, monkeypatch):
+    monkeypatch.setattr(device, "GOODBYE_SECONDS", 0.01)
+    resolver = GenerationResolver(
+        roots=[],
+        cache_roots=list,
+        adapters=None,
+        device="cpu",
+        precision="auto",
+        draw_seed=lambda: 1,
     )
+    made = GenerationEngine(platform, GeneratorConfig(), resolver)
+    yield made
+    await stop(platform, made)
 
 
-@pytest.mark.parametrize(
-    ("policy", "failure", "kind", "retrying"),
-    [
-        (MANUAL, WORKER_DIED, "failed", None),
-        (AUTO, WORKER_DIED, "interrupted", True),
-        (MANUAL, SERVICE_STOPPED, "interrupted", False),
-        (AUTO, SERVICE_STOPPED, "interrupted", True),
-    ],
-)
-def test_the_end_follows_from_policy_and_cause(policy, failure, kind, retrying):
-    end = end_of(job(policy), failure)
-    assert (end.kind, end.data.get("retrying")) == (kind, retrying)
+async def stop(platform, engine):
+    platform.draining.set()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await engine.drain()
+        await engine.stop()
 
 
-@pytest.mark.parametrize("failure", [WORKER_DIED, SERVICE_STOPPED])
-def test_a_cancel_that_was_accepted_wins(failure):
-    assert end_of(job(AUTO, state=JobState.CANCELLING), failure).kind == "cancelled"
+async def until(jobs, job, state):
+    """Waits until a generation is in a state."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            found = await jobs.get(job.name, job.owner)
+            if found.state is state:
+                return found
+            await asyncio.sleep(POLL_SECONDS)
 
 
-def test_workers_that_die_again_and_again():
-    end = end_of(job(AUTO, attempt=MAX_ATTEMPTS), WORKER_DIED)
-    assert end.kind == "failed"
-    assert end.data["reason"] == Reason.WORKER_DIED_REPEATEDLY
-    assert end_of(job(AUTO, attempt=MAX_ATTEMPTS), SERVICE_STOPPED).kind == "interrupted"
+async def test_a_stop_in_the_middle_of_a_start_leaves_nothing_behind(
+    platform, executor, jobs, queued, engine
+):
+    """The worker process is being started when the drain begins."""
+    job = await queued()
+    executor.startable.clear()
+    await engine.start()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await platform.leases.get(DEVICE) is None:  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(POLL_SECONDS)
+    stopping = asyncio.create_task(stop(platform, engine))
+    await asyncio.sleep(0)
+    executor.startable.set()
+    await stopping
+
+    ended = await jobs.get(job.name, job.owner)
+    assert await jobs.in_states(*ACTIVE) == []
+    assert ended.state is JobState.INTERRUPTED
+    assert ended.failure.reason is Reason.SERVER_DRAINING
+    assert len(executor.killed) == 1
+    assert await platform.leases.get(DEVICE) is None
 
 
-def test_each_image_is_appended_on_its_own():
-    kinds = ["step", "image_saved", "image_saved", "step", "image_saved", "succeeded"]
-    events = [(number, NewEvent(kind=kind)) for number, kind in enumerate(kinds, start=1)]
-    split = [[event.kind for _, event in batch] for batch in batches(events)]
+async def test_a_generation_that_cannot_be_started_fails_and_the_next_one_is_done(
+    executor, jobs, queued, engine
+):
+    executor.start_error = RuntimeError("unexpected")
+    first = await queued()
+    await engine.start()
+    failed = await until(jobs, first, JobState.FAILED)
+    executor.start_error = None
+    second = await queued()
+    await engine.cancel((await queued()).name, second.owner)  # wakes the queue
+    await until(jobs, second, JobState.RUNNING)
 
-    assert split == [
-        ["step"],
-        ["image_saved"],
-        ["image_saved", "step"],
-        ["image_saved", "succeeded"],
-    ]
-    assert batches([]) == [[]]
+    assert failed.failure.reason is Reason.INTERNAL
+    assert failed.failure.error_id
+
+
+async def test_a_generation_that_is_over_makes_room_also_when_it_is_removed_at_once(
+    jobs, queued, engine
+):
+    first, second = await queued(), await queued()
+    await engine.start()
+    await until(jobs, first, JobState.RUNNING)
+    await engine.jobs.append(first.name, [NewEvent(kind="cancelled")])
+    await engine.delete(first.name, first.owner)
+    await until(jobs, second, JobState.RUNNING)
+
+    with pytest.raises(NotFound):
+        await jobs.get(first.name, first.owner)

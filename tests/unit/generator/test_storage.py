@@ -101,3 +101,12 @@ async def test_an_image_of_another_owner_is_not_there(database):
     await add(database, image(1, seconds=1))
     with pytest.raises(NotFound):
         await database.read(lambda connection: storage.get_image(connection, "eve", "image-0001"))
+
+
+async def test_a_generation_that_was_removed_is_not_there(database):
+    with pytest.raises(NotFound) as refusal:
+        await database.read(lambda connection: storage.get_generation(connection, "generation-1"))
+    assert (refusal.value.resource_type, refusal.value.resource_name) == (
+        "generation",
+        "generation-1",
+    )

@@ -3,6 +3,7 @@
 Usage: run_plan.py PLAN BLOBS. Prints the files under the base model that were opened, one a line.
 """
 
+import dataclasses
 import json
 import os
 import sys
@@ -17,7 +18,7 @@ from sfumato_trainer.stages.run import run_training
 
 class Reporter:
     def emit(self, event: Event) -> None:
-        json.dumps(event.to_json(), allow_nan=False)
+        json.dumps(dataclasses.asdict(event), allow_nan=False)
 
     def command(self) -> str:
         return "none"

@@ -21,15 +21,13 @@ from sfumato_client.cli.following import (
     describe_interrupted,
     describe_queued,
     describe_started,
-    follow,
-    print_result,
 )
 from sfumato_client.cli.session import Session, session_of
 from sfumato_client.cli.text import file_size, moment
 from sfumato_client.cli.validation import check
+from sfumato_client.cli.watching import WatchCommand
 from sfumato_client.client import Client
 from sfumato_client.errors import SfumatoError
-from sfumato_client.watch import Cursor
 
 NUM_PARALLEL_UPLOADS = 4
 
@@ -112,21 +110,7 @@ def import_folder(
         if validate_only or detach:
             session.print_message(created)
             return ExitCode.OK
-        return await _watch(session, client, created.name)
-
-    session.run(work)
-
-
-@app.command()
-def watch(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="IMPORT", help="The import's name.")],
-) -> None:
-    """Follow an import from its first event."""
-    session = session_of(context)
-
-    async def work(client: Client) -> ExitCode:
-        return await _watch(session, client, name)
+        return await WATCH.attend(session, client, created.name)
 
     session.run(work)
 
@@ -167,14 +151,14 @@ def show(
     session = session_of(context)
 
     async def work(client: Client) -> None:
-        response = await client.datasets.get_dataset(name)
+        dataset = await client.datasets.get_dataset(name)
+        versions = [version async for version in client.datasets.list_dataset_versions(name)]
         samples = [sample async for sample in client.datasets.list_samples(name)]
         if session.as_json:
-            session.print_message(response)
-            for sample in samples:
-                session.print_message(sample)
+            for message in (dataset, *versions, *samples):
+                session.print_message(message)
             return
-        for version in response.versions:
+        for version in versions:
             session.print(
                 f"version {version.number}: {version.num_samples} images, {version.num_captioned}"
                 f" captioned, {file_size(version.size_bytes)}, {moment(version.create_time)}"
@@ -216,18 +200,6 @@ async def upload_folder(
     if not session.as_json:
         session.print(f"uploaded {len(paths)} files")
     return [task.result() for task in uploads]
-
-
-async def _watch(session: Session, client: Client, name: str) -> ExitCode:
-    session.reattach = f"sfumato datasets watch {name}"
-    final = await follow(
-        session,
-        VIEW,
-        lambda on_reconnecting: client.datasets.watch_import(
-            name, cursor=Cursor(replay=True), on_reconnecting=on_reconnecting
-        ),
-    )
-    return print_result(session, VIEW, final)
 
 
 def describe_event(event: datasets_pb2.ImportEvent) -> Sight | None:
@@ -276,3 +248,11 @@ VIEW = JobView(
     describe_resource=lambda imported: _position(imported.progress),
     describe_success=describe_success,
 )
+
+WATCH = WatchCommand(
+    group="datasets",
+    summary="Follow an import from its first event.",
+    view=VIEW,
+    method=lambda client: client.datasets.watch_import,
+)
+WATCH.add_to(app)

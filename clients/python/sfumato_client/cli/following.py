@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager, aclosing
-from dataclasses import dataclass, field
-from typing import Any, Generic
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol
 
 from google.protobuf.json_format import MessageToDict
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
@@ -18,6 +18,7 @@ from sfumato_client.cli.text import printable, state_name
 from sfumato_client.errors import violated
 from sfumato_client.watch import (
     Attached,
+    Cursor,
     Event,
     EventT,
     Finished,
@@ -28,7 +29,14 @@ from sfumato_client.watch import (
 )
 
 OnReconnecting = Callable[[Reconnecting], None]
-Items = AsyncGenerator[WatchItem[ResourceT, EventT], None]
+
+
+class WatchMethod(Protocol[ResourceT, EventT]):
+    """A watch method of the client."""
+
+    def __call__(
+        self, name: str, *, cursor: Cursor | None, on_reconnecting: OnReconnecting | None
+    ) -> AsyncGenerator[WatchItem[ResourceT, EventT], None]: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,13 +91,15 @@ class JobView(Generic[ResourceT, EventT]):
 async def follow(
     session: Session,
     view: JobView[ResourceT, EventT],
-    watch: Callable[[OnReconnecting], Items[ResourceT, EventT]],
+    watch: WatchMethod[ResourceT, EventT],
+    name: str,
     *,
     on_event: Callable[[EventT], Awaitable[None]] | None = None,
 ) -> ResourceT:
-    """Shows a watch until the job has ended, and answers the final resource."""
+    """Shows a job from its first event to its end, and answers the final resource."""
     with Screen(session) as screen:
-        async with aclosing(watch(screen.reconnecting)) as items:
+        watching = watch(name, cursor=Cursor(replay=True), on_reconnecting=screen.reconnecting)
+        async with aclosing(watching) as items:
             async for item in items:
                 screen.show(item, view)
                 if isinstance(item, Event) and on_event is not None:
@@ -114,15 +124,11 @@ def print_result(
     return exit_code_of_job(status)
 
 
-@dataclass(kw_only=True)
 class Screen(AbstractContextManager["Screen"]):
     """A bar on a terminal, plain lines in a pipe, JSON lines with --json."""
 
-    session: Session
-    _progress: Progress = field(init=False)
-
     def __init__(self, session: Session) -> None:
-        self.session = session
+        self._session = session
         self._is_live = session.console.is_terminal and not session.as_json
         self._progress = Progress(
             SpinnerColumn(),
@@ -153,8 +159,8 @@ class Screen(AbstractContextManager["Screen"]):
     def show(self, item: WatchItem[ResourceT, EventT], view: JobView[ResourceT, EventT]) -> None:
         """Shows one item of a watch."""
         self._progress.update(self._task, connection="")
-        if self.session.as_json:
-            self.session.print_json(item_json(item))
+        if self._session.as_json:
+            self._session.print_json(item_json(item))
             return
         match item:
             case Event(event=event):
@@ -165,7 +171,7 @@ class Screen(AbstractContextManager["Screen"]):
                 return
         match sight:
             case Milestone(text=text):
-                self.session.print(text)
+                self._session.print(text)
             case Position():
                 self._move(sight)
             case None:

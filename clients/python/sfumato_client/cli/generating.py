@@ -30,7 +30,6 @@ from sfumato_client.cli.text import clock_time, moment
 from sfumato_client.cli.validation import check
 from sfumato_client.client import Client
 from sfumato_client.errors import violated
-from sfumato_client.watch import Cursor
 
 CONFIGURATION = FieldOptions(
     message_type=generator_pb2.GenerationConfiguration,
@@ -121,9 +120,8 @@ async def _watch_and_save(session: Session, client: Client, name: str, folder: P
     final = await follow(
         session,
         VIEW,
-        lambda on_reconnecting: client.generator.watch_generation(
-            name, cursor=Cursor(replay=True), on_reconnecting=on_reconnecting
-        ),
+        client.generator.watch_generation,
+        name,
         on_event=save_event,
     )
     for image in final.images:

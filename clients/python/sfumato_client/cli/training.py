@@ -20,15 +20,13 @@ from sfumato_client.cli.following import (
     describe_interrupted,
     describe_queued,
     describe_started,
-    follow,
-    print_result,
 )
 from sfumato_client.cli.session import Session, session_of
 from sfumato_client.cli.sources import SourceError, model_source
 from sfumato_client.cli.text import clock_time, file_size, moment, state_name
 from sfumato_client.cli.validation import check
+from sfumato_client.cli.watching import WatchCommand
 from sfumato_client.client import Client
-from sfumato_client.watch import Cursor
 
 app = typer.Typer(no_args_is_help=True, help="Train adapters; follow and end training runs.")
 
@@ -97,18 +95,7 @@ def start(
             return ExitCode.OK
         if not session.as_json:
             session.print(f"training run {response.training_run.name}")
-        return await _watch(session, client, response.training_run.name)
-
-    session.run(work)
-
-
-@app.command()
-def watch(context: typer.Context, run: RunName) -> None:
-    """Follow a run from its first event."""
-    session = session_of(context)
-
-    async def work(client: Client) -> ExitCode:
-        return await _watch(session, client, run)
+        return await WATCH.attend(session, client, response.training_run.name)
 
     session.run(work)
 
@@ -191,18 +178,6 @@ def _print_run(session: Session, run: trainer_pb2.TrainingRun) -> None:
         session.print(f"{run.name} is {state_name(run.status.state)}")
 
 
-async def _watch(session: Session, client: Client, name: str) -> ExitCode:
-    session.reattach = f"sfumato train watch {name}"
-    final = await follow(
-        session,
-        VIEW,
-        lambda on_reconnecting: client.trainer.watch_training_run(
-            name, cursor=Cursor(replay=True), on_reconnecting=on_reconnecting
-        ),
-    )
-    return print_result(session, VIEW, final)
-
-
 def describe_event(event: trainer_pb2.TrainingRunEvent) -> Sight | None:
     """What one event of a run looks like."""
     kind = event.WhichOneof("event")
@@ -216,7 +191,7 @@ def describe_event(event: trainer_pb2.TrainingRunEvent) -> Sight | None:
         case "loaded":
             return Milestone(text=_loaded(event.loaded))
         case "resumed":
-            return Milestone(text=f"goes on from step {event.resumed.step}")
+            return Milestone(text=_resumed(event.resumed))
         case "progress":
             return _position(event.progress)
         case "checkpoint_saved":
@@ -251,6 +226,13 @@ def _loaded(loaded: trainer_pb2.RunLoaded) -> str:
     return f"model loaded; conditioning cache had {hits} of {total}"
 
 
+def _resumed(resumed: trainer_pb2.RunResumed) -> str:
+    exactness = "" if resumed.bitwise else "; the result will not be bitwise the same"
+    damaged = ", ".join(resumed.damaged_checkpoints)
+    passed_over = f"; damaged and passed over: {damaged}" if damaged else ""
+    return f"goes on from step {resumed.step}{exactness}{passed_over}"
+
+
 def _position(progress: trainer_pb2.TrainingProgress) -> Position:
     facts = []
     if progress.step > 0:
@@ -282,3 +264,11 @@ VIEW = JobView(
     ),
     describe_success=describe_success,
 )
+
+WATCH = WatchCommand(
+    group="train",
+    summary="Follow a run from its first event.",
+    view=VIEW,
+    method=lambda client: client.trainer.watch_training_run,
+)
+WATCH.add_to(app)

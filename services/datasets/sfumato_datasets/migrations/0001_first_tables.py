@@ -36,6 +36,7 @@ def upgrade() -> None:
         sa.Column("num_files_done", sa.BigInteger(), nullable=False),
         sa.Column("num_files", sa.BigInteger(), nullable=False),
         sa.Column("num_bytes_done", sa.BigInteger(), nullable=False),
+        sa.Column("num_notes", sa.BigInteger(), nullable=False),
         sa.Column("version_number", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("job"),
     )

@@ -1,5 +1,6 @@
 """The four stages in order, and how a run ends."""
 
+import errno
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from sfumato_diffusion.families.info import UnsupportedPrecisionError
 from sfumato_diffusion.families.registry import UnknownFamilyError, load_family
 from sfumato_diffusion.model_files import ModelNotFoundError, locate_model
 from sfumato_diffusion.randomness import preserved_global_state
-from sfumato_diffusion.source_revision import source_revision
+from sfumato_diffusion.source_revision import WHOLE_MODEL, source_revision
 from sfumato_imaging.errors import ImageError
 from sfumato_trainer.events import Cancelled, Failed, Succeeded
 from sfumato_trainer.settings import TrainingPlan
@@ -83,7 +84,10 @@ def _run(
         revision=base.revision,
         allow_download=plan.allow_download,
     )
-    base_revision = source_revision(plan.model_location, plan.cache_roots, revision=base.revision)
+    # The denoiser counts too: an adapter belongs to the whole base.
+    base_revision = source_revision(
+        plan.model_location, plan.cache_roots, revision=base.revision, components=WHOLE_MODEL
+    )
     conditioning = cache_conditioning(plan, family, directory, paths, reporter)
     trained = train_adapter(
         plan,
@@ -142,6 +146,7 @@ _CODES: tuple[tuple[type[Exception], str], ...] = (
     (MemoryError, "OUT_OF_MEMORY"),
     (OSError, "STORAGE_FAILED"),
 )
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _KNOWN: tuple[type[Exception], ...] = (TrainingError, *(kind for kind, _ in _CODES))
 
 
@@ -151,6 +156,8 @@ def _failure(error: Exception) -> Failed:
             code=error.code, message=error.message, step=error.step, samples=error.samples
         )
     code = next(code for kind, code in _CODES if isinstance(error, kind))
+    if isinstance(error, OSError) and error.errno in _NO_SPACE:
+        code = "DISK_FULL"
     message = str(error)
     if isinstance(error, OSError):
         # Its own text names paths of this machine.

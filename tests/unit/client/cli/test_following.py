@@ -13,7 +13,7 @@ from sfumato.datasets.v1 import datasets_pb2
 from sfumato.generator.v1 import generator_pb2
 from sfumato.job.v1 import job_pb2
 from sfumato.trainer.v1 import trainer_pb2
-from sfumato_client import Connection, Event, Finished, Reconnecting, RetryPolicy
+from sfumato_client import Connection, Cursor, Event, Finished, Reconnecting, RetryPolicy
 from sfumato_client.cli import datasets, generating, training
 from sfumato_client.cli.following import JobView, Milestone, OnReconnecting, Position, follow
 from sfumato_client.cli.session import Session
@@ -64,6 +64,27 @@ def test_training_progress_shows_loss_rate_and_time_left() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("resumed", "text"),
+    [
+        (trainer_pb2.RunResumed(step=200, bitwise=True), "goes on from step 200"),
+        (
+            trainer_pb2.RunResumed(step=200),
+            "goes on from step 200; the result will not be bitwise the same",
+        ),
+        (
+            trainer_pb2.RunResumed(
+                step=100, bitwise=True, damaged_checkpoints=["checkpoint-300", "checkpoint-200"]
+            ),
+            "goes on from step 100; damaged and passed over: checkpoint-300, checkpoint-200",
+        ),
+    ],
+)
+def test_resumption_says_what_is_lost(resumed: trainer_pb2.RunResumed, text: str) -> None:
+    event = trainer_pb2.TrainingRunEvent(resumed=resumed)
+    assert training.describe_event(event) == Milestone(text=text)
+
+
 def test_refused_file_is_named() -> None:
     event = datasets_pb2.ImportEvent()
     event.note.file_name, event.note.refused = "a.png", True
@@ -95,13 +116,16 @@ async def test_terminal_shows_bar_milestones_and_a_quiet_reconnection() -> None:
     progress = trainer_pb2.TrainingProgress(step=30, total_steps=500, loss=0.125)
     warning = trainer_pb2.RunWarning(code="SMALL_IMAGE", message="a.png is small")
 
-    async def watch(on_reconnecting: OnReconnecting) -> AsyncGenerator[RunItem, None]:
+    async def watch(
+        name: str, *, cursor: Cursor | None, on_reconnecting: OnReconnecting | None
+    ) -> AsyncGenerator[RunItem, None]:
         yield Event(event=trainer_pb2.TrainingRunEvent(progress=progress))
         yield Event(event=trainer_pb2.TrainingRunEvent(warning=warning))
+        assert on_reconnecting is not None
         on_reconnecting(Reconnecting(cause=lost("cut"), delay_seconds=1.0))
-        yield Finished(resource=trainer_pb2.TrainingRun(name="run-1"))
+        yield Finished(resource=trainer_pb2.TrainingRun(name=name))
 
-    run = await follow(session, training.VIEW, watch)
+    run = await follow(session, training.VIEW, watch, "run-1")
     assert run.name == "run-1"
     text = screen.getvalue()
     for part in ("SMALL_IMAGE: a.png is small", "training", "30/500", "loss 0.1250"):
@@ -117,9 +141,11 @@ async def test_events_are_handed_on_and_an_end_without_result_is_a_fault() -> No
     async def on_event(event: trainer_pb2.TrainingRunEvent) -> None:
         seen.append(event)
 
-    async def watch(on_reconnecting: OnReconnecting) -> AsyncGenerator[RunItem, None]:
+    async def watch(
+        name: str, *, cursor: Cursor | None, on_reconnecting: OnReconnecting | None
+    ) -> AsyncGenerator[RunItem, None]:
         yield Event(event=queued)
 
     with pytest.raises(ContractViolated):
-        await follow(session, training.VIEW, watch, on_event=on_event)
+        await follow(session, training.VIEW, watch, "run-1", on_event=on_event)
     assert seen == [queued]

@@ -71,8 +71,8 @@ class BlobServiceServicer(object):
     def CreateUpload(self, request, context):
         """Opens an upload, or answers it complete at once when the digest is already stored.
 
-        INVALID_ARGUMENT; ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED DISK_FULL or
-        QUOTA_EXCEEDED. Safe to repeat with the same request id.
+        INVALID_ARGUMENT; ALREADY_EXISTS REQUEST_ID_REUSED; UNAVAILABLE SERVER_DRAINING. Safe to repeat
+        with the same request id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -100,7 +100,7 @@ class BlobServiceServicer(object):
     def CompleteUpload(self, request, context):
         """Verifies the digest and makes the blob readable. Safe to repeat.
 
-        NOT_FOUND; FAILED_PRECONDITION when bytes are missing; DATA_LOSS when the digest does not match,
+        NOT_FOUND; FAILED_PRECONDITION UPLOAD_INCOMPLETE; DATA_LOSS when the digest does not match,
         the upload is then gone and must be created anew.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -21,8 +21,8 @@ class BlobServiceStub:
     CreateUpload: _aio.UnaryUnaryMultiCallable[_blobs_pb2.CreateUploadRequest, _blobs_pb2.CreateUploadResponse]
     """Opens an upload, or answers it complete at once when the digest is already stored.
 
-    INVALID_ARGUMENT; ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED DISK_FULL or
-    QUOTA_EXCEEDED. Safe to repeat with the same request id.
+    INVALID_ARGUMENT; ALREADY_EXISTS REQUEST_ID_REUSED; UNAVAILABLE SERVER_DRAINING. Safe to repeat
+    with the same request id.
     """
     WriteChunk: _aio.UnaryUnaryMultiCallable[_blobs_pb2.WriteChunkRequest, _blobs_pb2.WriteChunkResponse]
     """Appends a chunk at the committed size. The same bytes again are answered OK.
@@ -38,7 +38,7 @@ class BlobServiceStub:
     CompleteUpload: _aio.UnaryUnaryMultiCallable[_blobs_pb2.CompleteUploadRequest, _blobs_pb2.CompleteUploadResponse]
     """Verifies the digest and makes the blob readable. Safe to repeat.
 
-    NOT_FOUND; FAILED_PRECONDITION when bytes are missing; DATA_LOSS when the digest does not match,
+    NOT_FOUND; FAILED_PRECONDITION UPLOAD_INCOMPLETE; DATA_LOSS when the digest does not match,
     the upload is then gone and must be created anew.
     """
     ReadBlob: _aio.UnaryStreamMultiCallable[_blobs_pb2.ReadBlobRequest, _blobs_pb2.ReadBlobResponse]
@@ -61,8 +61,8 @@ class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_blobs_pb2.CreateUploadResponse]:
         """Opens an upload, or answers it complete at once when the digest is already stored.
 
-        INVALID_ARGUMENT; ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED DISK_FULL or
-        QUOTA_EXCEEDED. Safe to repeat with the same request id.
+        INVALID_ARGUMENT; ALREADY_EXISTS REQUEST_ID_REUSED; UNAVAILABLE SERVER_DRAINING. Safe to repeat
+        with the same request id.
         """
 
     @_abc_1.abstractmethod
@@ -96,7 +96,7 @@ class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_blobs_pb2.CompleteUploadResponse]:
         """Verifies the digest and makes the blob readable. Safe to repeat.
 
-        NOT_FOUND; FAILED_PRECONDITION when bytes are missing; DATA_LOSS when the digest does not match,
+        NOT_FOUND; FAILED_PRECONDITION UPLOAD_INCOMPLETE; DATA_LOSS when the digest does not match,
         the upload is then gone and must be created anew.
         """
 

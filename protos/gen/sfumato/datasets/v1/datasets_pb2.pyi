@@ -882,26 +882,118 @@ class GetDatasetResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DATASET_FIELD_NUMBER: _builtins.int
-    VERSIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def dataset(self) -> Global___Dataset: ...
-    @_builtins.property
-    def versions(self) -> _containers.RepeatedCompositeFieldContainer[Global___DatasetVersion]:
-        """Newest first."""
-
     def __init__(
         self,
         *,
         dataset: Global___Dataset | None = ...,
-        versions: _abc.Iterable[Global___DatasetVersion] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "versions", b"versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetDatasetResponse: _TypeAlias = GetDatasetResponse  # noqa: Y015
+
+@_typing.final
+class GetDatasetVersionRequest(_message.Message):
+    """Asks for a version."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def version(self) -> Global___VersionRef: ...
+    def __init__(
+        self,
+        *,
+        version: Global___VersionRef | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDatasetVersionRequest: _TypeAlias = GetDatasetVersionRequest  # noqa: Y015
+
+@_typing.final
+class GetDatasetVersionResponse(_message.Message):
+    """The version."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def version(self) -> Global___DatasetVersion: ...
+    def __init__(
+        self,
+        *,
+        version: Global___DatasetVersion | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDatasetVersionResponse: _TypeAlias = GetDatasetVersionResponse  # noqa: Y015
+
+@_typing.final
+class ListDatasetVersionsRequest(_message.Message):
+    """Asks for a page of versions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATASET_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    dataset: _builtins.str
+    page_size: _builtins.int
+    """Default 50; more than 200 counts as 200."""
+    page_token: _builtins.str
+    def __init__(
+        self,
+        *,
+        dataset: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDatasetVersionsRequest: _TypeAlias = ListDatasetVersionsRequest  # noqa: Y015
+
+@_typing.final
+class ListDatasetVersionsResponse(_message.Message):
+    """A page of versions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty at the end."""
+    @_builtins.property
+    def versions(self) -> _containers.RepeatedCompositeFieldContainer[Global___DatasetVersion]: ...
+    def __init__(
+        self,
+        *,
+        versions: _abc.Iterable[Global___DatasetVersion] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "versions", b"versions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDatasetVersionsResponse: _TypeAlias = ListDatasetVersionsResponse  # noqa: Y015
 
 @_typing.final
 class ListDatasetsRequest(_message.Message):

@@ -75,6 +75,16 @@ class DatasetsServiceStub(object):
                 request_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.GetDatasetRequest.SerializeToString,
                 response_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.GetDatasetResponse.FromString,
                 _registered_method=True)
+        self.GetDatasetVersion = channel.unary_unary(
+                '/sfumato.datasets.v1.DatasetsService/GetDatasetVersion',
+                request_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.GetDatasetVersionRequest.SerializeToString,
+                response_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.GetDatasetVersionResponse.FromString,
+                _registered_method=True)
+        self.ListDatasetVersions = channel.unary_unary(
+                '/sfumato.datasets.v1.DatasetsService/ListDatasetVersions',
+                request_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.ListDatasetVersionsRequest.SerializeToString,
+                response_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.ListDatasetVersionsResponse.FromString,
+                _registered_method=True)
         self.ListDatasets = channel.unary_unary(
                 '/sfumato.datasets.v1.DatasetsService/ListDatasets',
                 request_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.ListDatasetsRequest.SerializeToString,
@@ -111,7 +121,7 @@ class DatasetsServiceServicer(object):
 
         INVALID_ARGUMENT; NOT_FOUND PATH_NOT_FOUND; ABORTED DATASET_BUSY; FAILED_PRECONDITION
         DATASET_NOT_EMPTY;
-        ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL or DISK_FULL; UNAVAILABLE
+        ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL; UNAVAILABLE
         SERVER_DRAINING (retry after RetryInfo). Safe to repeat with the same request id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -177,6 +187,20 @@ class DatasetsServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetDatasetVersion(self, request, context):
+        """One version, the latest if no number is given. NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDatasetVersions(self, request, context):
+        """Versions of one dataset, newest first. NOT_FOUND; INVALID_ARGUMENT PAGE_TOKEN_INVALID.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListDatasets(self, request, context):
         """By name. INVALID_ARGUMENT PAGE_TOKEN_INVALID.
         """
@@ -206,7 +230,7 @@ class DatasetsServiceServicer(object):
     def PinVersion(self, request, context):
         """Keeps a version from being deleted for as long as the lease lasts; pinning again renews it.
 
-        NOT_FOUND; FAILED_PRECONDITION DATASET_EMPTY.
+        INVALID_ARGUMENT; NOT_FOUND; FAILED_PRECONDITION DATASET_EMPTY.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -263,6 +287,16 @@ def add_DatasetsServiceServicer_to_server(servicer, server):
                     servicer.GetDataset,
                     request_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.GetDatasetRequest.FromString,
                     response_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.GetDatasetResponse.SerializeToString,
+            ),
+            'GetDatasetVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetDatasetVersion,
+                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.GetDatasetVersionRequest.FromString,
+                    response_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.GetDatasetVersionResponse.SerializeToString,
+            ),
+            'ListDatasetVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDatasetVersions,
+                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.ListDatasetVersionsRequest.FromString,
+                    response_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.ListDatasetVersionsResponse.SerializeToString,
             ),
             'ListDatasets': grpc.unary_unary_rpc_method_handler(
                     servicer.ListDatasets,
@@ -507,6 +541,60 @@ class DatasetsService(object):
             '/sfumato.datasets.v1.DatasetsService/GetDataset',
             sfumato_dot_datasets_dot_v1_dot_datasets__pb2.GetDatasetRequest.SerializeToString,
             sfumato_dot_datasets_dot_v1_dot_datasets__pb2.GetDatasetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetDatasetVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sfumato.datasets.v1.DatasetsService/GetDatasetVersion',
+            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.GetDatasetVersionRequest.SerializeToString,
+            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.GetDatasetVersionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDatasetVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sfumato.datasets.v1.DatasetsService/ListDatasetVersions',
+            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.ListDatasetVersionsRequest.SerializeToString,
+            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.ListDatasetVersionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -21,7 +21,7 @@ class DatasetsServiceStub:
 
     INVALID_ARGUMENT; NOT_FOUND PATH_NOT_FOUND; ABORTED DATASET_BUSY; FAILED_PRECONDITION
     DATASET_NOT_EMPTY;
-    ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL or DISK_FULL; UNAVAILABLE
+    ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL; UNAVAILABLE
     SERVER_DRAINING (retry after RetryInfo). Safe to repeat with the same request id.
     """
     GetImport: _aio.UnaryUnaryMultiCallable[_datasets_pb2.GetImportRequest, _datasets_pb2.GetImportResponse]
@@ -52,6 +52,10 @@ class DatasetsServiceStub:
     """
     GetDataset: _aio.UnaryUnaryMultiCallable[_datasets_pb2.GetDatasetRequest, _datasets_pb2.GetDatasetResponse]
     """NOT_FOUND."""
+    GetDatasetVersion: _aio.UnaryUnaryMultiCallable[_datasets_pb2.GetDatasetVersionRequest, _datasets_pb2.GetDatasetVersionResponse]
+    """One version, the latest if no number is given. NOT_FOUND."""
+    ListDatasetVersions: _aio.UnaryUnaryMultiCallable[_datasets_pb2.ListDatasetVersionsRequest, _datasets_pb2.ListDatasetVersionsResponse]
+    """Versions of one dataset, newest first. NOT_FOUND; INVALID_ARGUMENT PAGE_TOKEN_INVALID."""
     ListDatasets: _aio.UnaryUnaryMultiCallable[_datasets_pb2.ListDatasetsRequest, _datasets_pb2.ListDatasetsResponse]
     """By name. INVALID_ARGUMENT PAGE_TOKEN_INVALID."""
     ListSamples: _aio.UnaryUnaryMultiCallable[_datasets_pb2.ListSamplesRequest, _datasets_pb2.ListSamplesResponse]
@@ -68,7 +72,7 @@ class DatasetsServiceStub:
     PinVersion: _aio.UnaryUnaryMultiCallable[_datasets_pb2.PinVersionRequest, _datasets_pb2.PinVersionResponse]
     """Keeps a version from being deleted for as long as the lease lasts; pinning again renews it.
 
-    NOT_FOUND; FAILED_PRECONDITION DATASET_EMPTY.
+    INVALID_ARGUMENT; NOT_FOUND; FAILED_PRECONDITION DATASET_EMPTY.
     """
     UnpinVersion: _aio.UnaryUnaryMultiCallable[_datasets_pb2.UnpinVersionRequest, _datasets_pb2.UnpinVersionResponse]
     """Ends a pin; one that is not there is no error.
@@ -89,7 +93,7 @@ class DatasetsServiceServicer(metaclass=_abc_1.ABCMeta):
 
         INVALID_ARGUMENT; NOT_FOUND PATH_NOT_FOUND; ABORTED DATASET_BUSY; FAILED_PRECONDITION
         DATASET_NOT_EMPTY;
-        ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL or DISK_FULL; UNAVAILABLE
+        ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL; UNAVAILABLE
         SERVER_DRAINING (retry after RetryInfo). Safe to repeat with the same request id.
         """
 
@@ -164,6 +168,22 @@ class DatasetsServiceServicer(metaclass=_abc_1.ABCMeta):
         """NOT_FOUND."""
 
     @_abc_1.abstractmethod
+    def GetDatasetVersion(
+        self,
+        request: _datasets_pb2.GetDatasetVersionRequest,
+        context: _aio.ServicerContext[_datasets_pb2.GetDatasetVersionRequest, _abc.Awaitable[_datasets_pb2.GetDatasetVersionResponse]],
+    ) -> _abc.Awaitable[_datasets_pb2.GetDatasetVersionResponse]:
+        """One version, the latest if no number is given. NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def ListDatasetVersions(
+        self,
+        request: _datasets_pb2.ListDatasetVersionsRequest,
+        context: _aio.ServicerContext[_datasets_pb2.ListDatasetVersionsRequest, _abc.Awaitable[_datasets_pb2.ListDatasetVersionsResponse]],
+    ) -> _abc.Awaitable[_datasets_pb2.ListDatasetVersionsResponse]:
+        """Versions of one dataset, newest first. NOT_FOUND; INVALID_ARGUMENT PAGE_TOKEN_INVALID."""
+
+    @_abc_1.abstractmethod
     def ListDatasets(
         self,
         request: _datasets_pb2.ListDatasetsRequest,
@@ -202,7 +222,7 @@ class DatasetsServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_datasets_pb2.PinVersionResponse]:
         """Keeps a version from being deleted for as long as the lease lasts; pinning again renews it.
 
-        NOT_FOUND; FAILED_PRECONDITION DATASET_EMPTY.
+        INVALID_ARGUMENT; NOT_FOUND; FAILED_PRECONDITION DATASET_EMPTY.
         """
 
     @_abc_1.abstractmethod

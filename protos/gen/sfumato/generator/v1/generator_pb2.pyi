@@ -39,7 +39,7 @@ class _DeviceBusyPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Devi
     """Refuse with FAILED_PRECONDITION DEVICE_BUSY."""
 
 class DeviceBusyPolicy(_DeviceBusyPolicy, metaclass=_DeviceBusyPolicyEnumTypeWrapper):
-    """What may be done when another job holds the device."""
+    """What may be done while another service holds the device."""
 
 DEVICE_BUSY_POLICY_UNSPECIFIED: DeviceBusyPolicy.ValueType  # 0
 """Never sent; refused on input."""

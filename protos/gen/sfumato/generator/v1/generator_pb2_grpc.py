@@ -90,8 +90,8 @@ class GeneratorServiceServicer(object):
         """Asks for pictures and answers at once with the queued job.
 
         INVALID_ARGUMENT; NOT_FOUND (model, adapter); FAILED_PRECONDITION MODEL_UNSUPPORTED,
-        ADAPTER_INCOMPATIBLE or DEVICE_BUSY; UNAVAILABLE SERVICE_UNREACHABLE (trainer);
-        ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL or DISK_FULL; UNAVAILABLE
+        WEIGHTS_UNSAFE, MACHINE_INCAPABLE, ADAPTER_INCOMPATIBLE or DEVICE_BUSY; UNAVAILABLE SERVICE_UNREACHABLE (trainer);
+        ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL; UNAVAILABLE
         SERVER_DRAINING (retry after RetryInfo). Safe to repeat with the same request id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

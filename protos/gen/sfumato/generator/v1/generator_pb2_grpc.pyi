@@ -20,8 +20,8 @@ class GeneratorServiceStub:
     """Asks for pictures and answers at once with the queued job.
 
     INVALID_ARGUMENT; NOT_FOUND (model, adapter); FAILED_PRECONDITION MODEL_UNSUPPORTED,
-    ADAPTER_INCOMPATIBLE or DEVICE_BUSY; UNAVAILABLE SERVICE_UNREACHABLE (trainer);
-    ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL or DISK_FULL; UNAVAILABLE
+    WEIGHTS_UNSAFE, MACHINE_INCAPABLE, ADAPTER_INCOMPATIBLE or DEVICE_BUSY; UNAVAILABLE SERVICE_UNREACHABLE (trainer);
+    ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL; UNAVAILABLE
     SERVER_DRAINING (retry after RetryInfo). Safe to repeat with the same request id.
     """
     GetGeneration: _aio.UnaryUnaryMultiCallable[_generator_pb2.GetGenerationRequest, _generator_pb2.GetGenerationResponse]
@@ -70,8 +70,8 @@ class GeneratorServiceServicer(metaclass=_abc_1.ABCMeta):
         """Asks for pictures and answers at once with the queued job.
 
         INVALID_ARGUMENT; NOT_FOUND (model, adapter); FAILED_PRECONDITION MODEL_UNSUPPORTED,
-        ADAPTER_INCOMPATIBLE or DEVICE_BUSY; UNAVAILABLE SERVICE_UNREACHABLE (trainer);
-        ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL or DISK_FULL; UNAVAILABLE
+        WEIGHTS_UNSAFE, MACHINE_INCAPABLE, ADAPTER_INCOMPATIBLE or DEVICE_BUSY; UNAVAILABLE SERVICE_UNREACHABLE (trainer);
+        ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL; UNAVAILABLE
         SERVER_DRAINING (retry after RetryInfo). Safe to repeat with the same request id.
         """
 

@@ -42,7 +42,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_RESOURCE_NOT_FOUND: _ErrorReason.ValueType  # 20
     """NOT_FOUND: unknown, or another owner's."""
     ERROR_REASON_JOB_EXPIRED: _ErrorReason.ValueType  # 21
-    """NOT_FOUND: its record was removed after its retention."""
+    """NOT_FOUND: its record was deleted, or removed after its retention."""
     ERROR_REASON_PATH_NOT_FOUND: _ErrorReason.ValueType  # 22
     """NOT_FOUND: missing or outside the allowed folders; both answer alike."""
     ERROR_REASON_NAME_TAKEN: _ErrorReason.ValueType  # 30
@@ -75,6 +75,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: the adapter does not fit the model."""
     ERROR_REASON_MACHINE_INCAPABLE: _ErrorReason.ValueType  # 60
     """FAILED_PRECONDITION: the machine cannot deliver what was asked."""
+    ERROR_REASON_UPLOAD_INCOMPLETE: _ErrorReason.ValueType  # 61
+    """FAILED_PRECONDITION: bytes of the upload are missing; go on at its committed size."""
     ERROR_REASON_OFFSET_OUT_OF_RANGE: _ErrorReason.ValueType  # 70
     """OUT_OF_RANGE: the offset is not the committed one, or past the end."""
     ERROR_REASON_EVENT_LOG_CHANGED: _ErrorReason.ValueType  # 71
@@ -138,7 +140,7 @@ ERROR_REASON_MODEL_GATED: ErrorReason.ValueType  # 12
 ERROR_REASON_RESOURCE_NOT_FOUND: ErrorReason.ValueType  # 20
 """NOT_FOUND: unknown, or another owner's."""
 ERROR_REASON_JOB_EXPIRED: ErrorReason.ValueType  # 21
-"""NOT_FOUND: its record was removed after its retention."""
+"""NOT_FOUND: its record was deleted, or removed after its retention."""
 ERROR_REASON_PATH_NOT_FOUND: ErrorReason.ValueType  # 22
 """NOT_FOUND: missing or outside the allowed folders; both answer alike."""
 ERROR_REASON_NAME_TAKEN: ErrorReason.ValueType  # 30
@@ -171,6 +173,8 @@ ERROR_REASON_ADAPTER_INCOMPATIBLE: ErrorReason.ValueType  # 59
 """FAILED_PRECONDITION: the adapter does not fit the model."""
 ERROR_REASON_MACHINE_INCAPABLE: ErrorReason.ValueType  # 60
 """FAILED_PRECONDITION: the machine cannot deliver what was asked."""
+ERROR_REASON_UPLOAD_INCOMPLETE: ErrorReason.ValueType  # 61
+"""FAILED_PRECONDITION: bytes of the upload are missing; go on at its committed size."""
 ERROR_REASON_OFFSET_OUT_OF_RANGE: ErrorReason.ValueType  # 70
 """OUT_OF_RANGE: the offset is not the committed one, or past the end."""
 ERROR_REASON_EVENT_LOG_CHANGED: ErrorReason.ValueType  # 71

@@ -48,8 +48,8 @@ class _JobStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobState.Val
     """Known only by its request id; its record and log are gone."""
 
 class JobState(_JobState, metaclass=_JobStateEnumTypeWrapper):
-    """Where a job stands. SUCCEEDED, FAILED, CANCELLED and EXPIRED are terminal; INTERRUPTED is terminal
-    only under INTERRUPTION_POLICY_MANUAL.
+    """Where a job stands. SUCCEEDED, FAILED, CANCELLED and EXPIRED are terminal; INTERRUPTED is the end of a job
+    that is not retried.
     """
 
 JOB_STATE_UNSPECIFIED: JobState.ValueType  # 0
@@ -87,7 +87,7 @@ class _InterruptionPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_In
     INTERRUPTION_POLICY_AUTO: _InterruptionPolicy.ValueType  # 1
     """The same job goes on in a new attempt, from its newest saved state."""
     INTERRUPTION_POLICY_MANUAL: _InterruptionPolicy.ValueType  # 2
-    """The job ends as INTERRUPTED; a new one may resume from it."""
+    """The job ends, as INTERRUPTED or as FAILED with WORKER_DIED; a new one may take up what it left."""
 
 class InterruptionPolicy(_InterruptionPolicy, metaclass=_InterruptionPolicyEnumTypeWrapper):
     """What happens when the process that does the work dies."""
@@ -99,7 +99,7 @@ training and imports, MANUAL for generations.
 INTERRUPTION_POLICY_AUTO: InterruptionPolicy.ValueType  # 1
 """The same job goes on in a new attempt, from its newest saved state."""
 INTERRUPTION_POLICY_MANUAL: InterruptionPolicy.ValueType  # 2
-"""The job ends as INTERRUPTED; a new one may resume from it."""
+"""The job ends, as INTERRUPTED or as FAILED with WORKER_DIED; a new one may take up what it left."""
 Global___InterruptionPolicy: _TypeAlias = InterruptionPolicy  # noqa: Y015
 
 @_typing.final
@@ -134,7 +134,7 @@ class JobStatus(_message.Message):
     interruption_policy: Global___InterruptionPolicy.ValueType
     @_builtins.property
     def error(self) -> _errors_pb2.JobError:
-        """Set when state is FAILED or INTERRUPTED."""
+        """Why it FAILED or was INTERRUPTED; kept while it waits for the attempt that follows."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp: ...

@@ -22,33 +22,32 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bsfumato/job/v1/worker.proto\x12\x0esfumato.job.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"1\n\rAttachRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\"\xa6\x01\n\x0e\x41ttachResponse\x12/\n\x06opened\x18\x01 \x01(\x0b\x32\x1d.sfumato.job.v1.SessionOpenedH\x00\x12(\n\x04work\x18\x02 \x01(\x0b\x32\x18.sfumato.job.v1.WorkItemH\x00\x12.\n\x07\x63ommand\x18\x03 \x01(\x0b\x32\x1b.sfumato.job.v1.WorkCommandH\x00\x42\t\n\x07message\"9\n\rSessionOpened\x12(\n\x05lease\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"B\n\x08WorkItem\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x03\x12\x1a\n\x12\x63onfiguration_json\x18\x03 \x01(\x0c\"+\n\x0bWorkCommand\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x02 \x01(\t\"z\n\rReportRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12\x0b\n\x03job\x18\x03 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x04 \x01(\x03\x12+\n\x06\x65vents\x18\x05 \x03(\x0b\x32\x1b.sfumato.job.v1.WorkerEvent\"n\n\x0bWorkerEvent\x12\x14\n\x0clocal_number\x18\x01 \x01(\x03\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x11\n\tdata_json\x18\x04 \x01(\x0c\"]\n\x0eReportResponse\x12!\n\x19\x61\x63knowledged_local_number\x18\x01 \x01(\x03\x12(\n\x05lease\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration2\xa3\x01\n\rWorkerService\x12I\n\x06\x41ttach\x12\x1d.sfumato.job.v1.AttachRequest\x1a\x1e.sfumato.job.v1.AttachResponse0\x01\x12G\n\x06Report\x12\x1d.sfumato.job.v1.ReportRequest\x1a\x1e.sfumato.job.v1.ReportResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bsfumato/job/v1/worker.proto\x12\x0esfumato.job.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"1\n\rAttachRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\"\xa6\x01\n\x0e\x41ttachResponse\x12/\n\x06opened\x18\x01 \x01(\x0b\x32\x1d.sfumato.job.v1.SessionOpenedH\x00\x12(\n\x04work\x18\x02 \x01(\x0b\x32\x18.sfumato.job.v1.WorkItemH\x00\x12.\n\x07\x63ommand\x18\x03 \x01(\x0b\x32\x1b.sfumato.job.v1.WorkCommandH\x00\x42\t\n\x07message\"\x0f\n\rSessionOpened\"B\n\x08WorkItem\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x03\x12\x1a\n\x12\x63onfiguration_json\x18\x03 \x01(\x0c\"+\n\x0bWorkCommand\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x02 \x01(\t\"z\n\rReportRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12\x0b\n\x03job\x18\x03 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x04 \x01(\x03\x12+\n\x06\x65vents\x18\x05 \x03(\x0b\x32\x1b.sfumato.job.v1.WorkerEvent\"n\n\x0bWorkerEvent\x12\x14\n\x0clocal_number\x18\x01 \x01(\x03\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x11\n\tdata_json\x18\x04 \x01(\x0c\"3\n\x0eReportResponse\x12!\n\x19\x61\x63knowledged_local_number\x18\x01 \x01(\x03\x32\xa3\x01\n\rWorkerService\x12I\n\x06\x41ttach\x12\x1d.sfumato.job.v1.AttachRequest\x1a\x1e.sfumato.job.v1.AttachResponse0\x01\x12G\n\x06Report\x12\x1d.sfumato.job.v1.ReportRequest\x1a\x1e.sfumato.job.v1.ReportResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sfumato.job.v1.worker_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ATTACHREQUEST']._serialized_start=112
-  _globals['_ATTACHREQUEST']._serialized_end=161
-  _globals['_ATTACHRESPONSE']._serialized_start=164
-  _globals['_ATTACHRESPONSE']._serialized_end=330
-  _globals['_SESSIONOPENED']._serialized_start=332
-  _globals['_SESSIONOPENED']._serialized_end=389
-  _globals['_WORKITEM']._serialized_start=391
-  _globals['_WORKITEM']._serialized_end=457
-  _globals['_WORKCOMMAND']._serialized_start=459
-  _globals['_WORKCOMMAND']._serialized_end=502
-  _globals['_REPORTREQUEST']._serialized_start=504
-  _globals['_REPORTREQUEST']._serialized_end=626
-  _globals['_WORKEREVENT']._serialized_start=628
-  _globals['_WORKEREVENT']._serialized_end=738
-  _globals['_REPORTRESPONSE']._serialized_start=740
-  _globals['_REPORTRESPONSE']._serialized_end=833
-  _globals['_WORKERSERVICE']._serialized_start=836
-  _globals['_WORKERSERVICE']._serialized_end=999
+  _globals['_ATTACHREQUEST']._serialized_start=80
+  _globals['_ATTACHREQUEST']._serialized_end=129
+  _globals['_ATTACHRESPONSE']._serialized_start=132
+  _globals['_ATTACHRESPONSE']._serialized_end=298
+  _globals['_SESSIONOPENED']._serialized_start=300
+  _globals['_SESSIONOPENED']._serialized_end=315
+  _globals['_WORKITEM']._serialized_start=317
+  _globals['_WORKITEM']._serialized_end=383
+  _globals['_WORKCOMMAND']._serialized_start=385
+  _globals['_WORKCOMMAND']._serialized_end=428
+  _globals['_REPORTREQUEST']._serialized_start=430
+  _globals['_REPORTREQUEST']._serialized_end=552
+  _globals['_WORKEREVENT']._serialized_start=554
+  _globals['_WORKEREVENT']._serialized_end=664
+  _globals['_REPORTRESPONSE']._serialized_start=666
+  _globals['_REPORTRESPONSE']._serialized_end=717
+  _globals['_WORKERSERVICE']._serialized_start=720
+  _globals['_WORKERSERVICE']._serialized_end=883
 # @@protoc_insertion_point(module_scope)

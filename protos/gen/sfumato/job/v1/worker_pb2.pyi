@@ -5,7 +5,6 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
-from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -82,19 +81,12 @@ class SessionOpened(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    LEASE_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def lease(self) -> _duration_pb2.Duration:
-        """How long the worker may go on without an answer to Report."""
-
     def __init__(
         self,
-        *,
-        lease: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -138,7 +130,7 @@ class WorkCommand(_message.Message):
     COMMAND_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     command: _builtins.str
-    """`stop`, `cancel`, `pause` or `drain`."""
+    """`stop`, `cancel` or `drain`."""
     def __init__(
         self,
         *,
@@ -228,20 +220,16 @@ class ReportResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ACKNOWLEDGED_LOCAL_NUMBER_FIELD_NUMBER: _builtins.int
-    LEASE_FIELD_NUMBER: _builtins.int
     acknowledged_local_number: _builtins.int
     """Every event up to this local number is in the durable log."""
-    @_builtins.property
-    def lease(self) -> _duration_pb2.Duration: ...
     def __init__(
         self,
         *,
         acknowledged_local_number: _builtins.int = ...,
-        lease: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged_local_number", b"acknowledged_local_number", "lease", b"lease"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged_local_number", b"acknowledged_local_number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -296,7 +296,7 @@ class TrainingConfiguration(_message.Message):
 
     @_builtins.property
     def flow_shift(self) -> Global___FlowShift:
-        """Refused by families that do not train by flow matching."""
+        """Default: the family's."""
 
     def __init__(
         self,

@@ -392,7 +392,7 @@ Global___TrainingRunEvent: _TypeAlias = TrainingRunEvent  # noqa: Y015
 
 @_typing.final
 class RunPreparing(_message.Message):
-    """A stage before the first step."""
+    """How far a stage other than training is."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -490,7 +490,15 @@ class RunResumed(_message.Message):
 
     STEP_FIELD_NUMBER: _builtins.int
     DAMAGED_CHECKPOINTS_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    BITWISE_FIELD_NUMBER: _builtins.int
     step: _builtins.int
+    checkpoint: _builtins.str
+    """Name of the checkpoint."""
+    bitwise: _builtins.bool
+    """The result will have the bytes of a run that was not interrupted. False when settings, library
+    versions or the number of threads differ from the checkpoint's.
+    """
     @_builtins.property
     def damaged_checkpoints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of newer checkpoints that were damaged and passed over."""
@@ -500,10 +508,12 @@ class RunResumed(_message.Message):
         *,
         step: _builtins.int = ...,
         damaged_checkpoints: _abc.Iterable[_builtins.str] | None = ...,
+        checkpoint: _builtins.str = ...,
+        bitwise: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["damaged_checkpoints", b"damaged_checkpoints", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bitwise", b"bitwise", "checkpoint", b"checkpoint", "damaged_checkpoints", b"damaged_checkpoints", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -94,9 +94,10 @@ class TrainerServiceServicer(object):
     def CreateTrainingRun(self, request, context):
         """Asks for a training run and answers at once with the queued job.
 
-        INVALID_ARGUMENT; NOT_FOUND (dataset or base model); FAILED_PRECONDITION DATASET_EMPTY,
+        INVALID_ARGUMENT; NOT_FOUND (dataset or base model); PERMISSION_DENIED MODEL_GATED;
+        FAILED_PRECONDITION DATASET_EMPTY,
         MODEL_UNSUPPORTED or MACHINE_INCAPABLE; UNAVAILABLE SERVICE_UNREACHABLE (datasets);
-        ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL or DISK_FULL; UNAVAILABLE
+        ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL; UNAVAILABLE
         SERVER_DRAINING (retry after RetryInfo). Safe to repeat with the same request id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

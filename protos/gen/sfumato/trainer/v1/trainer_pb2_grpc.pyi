@@ -19,9 +19,10 @@ class TrainerServiceStub:
     CreateTrainingRun: _aio.UnaryUnaryMultiCallable[_trainer_pb2.CreateTrainingRunRequest, _trainer_pb2.CreateTrainingRunResponse]
     """Asks for a training run and answers at once with the queued job.
 
-    INVALID_ARGUMENT; NOT_FOUND (dataset or base model); FAILED_PRECONDITION DATASET_EMPTY,
+    INVALID_ARGUMENT; NOT_FOUND (dataset or base model); PERMISSION_DENIED MODEL_GATED;
+    FAILED_PRECONDITION DATASET_EMPTY,
     MODEL_UNSUPPORTED or MACHINE_INCAPABLE; UNAVAILABLE SERVICE_UNREACHABLE (datasets);
-    ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL or DISK_FULL; UNAVAILABLE
+    ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL; UNAVAILABLE
     SERVER_DRAINING (retry after RetryInfo). Safe to repeat with the same request id.
     """
     GetTrainingRun: _aio.UnaryUnaryMultiCallable[_trainer_pb2.GetTrainingRunRequest, _trainer_pb2.GetTrainingRunResponse]
@@ -73,9 +74,10 @@ class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_trainer_pb2.CreateTrainingRunResponse]:
         """Asks for a training run and answers at once with the queued job.
 
-        INVALID_ARGUMENT; NOT_FOUND (dataset or base model); FAILED_PRECONDITION DATASET_EMPTY,
+        INVALID_ARGUMENT; NOT_FOUND (dataset or base model); PERMISSION_DENIED MODEL_GATED;
+        FAILED_PRECONDITION DATASET_EMPTY,
         MODEL_UNSUPPORTED or MACHINE_INCAPABLE; UNAVAILABLE SERVICE_UNREACHABLE (datasets);
-        ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL or DISK_FULL; UNAVAILABLE
+        ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL; UNAVAILABLE
         SERVER_DRAINING (retry after RetryInfo). Safe to repeat with the same request id.
         """
 

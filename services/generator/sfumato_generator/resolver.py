@@ -14,12 +14,7 @@ from sfumato_diffusion.families.info import (
     Precision,
     UnsupportedPrecisionError,
 )
-from sfumato_generator.configuration import (
-    AdapterChoice,
-    Configuration,
-    ModelSource,
-    WantedGeneration,
-)
+from sfumato_generator.configuration import AdapterChoice, Configuration, ModelSource
 from sfumato_generator.models import CacheRoots, LocatedModel, locate_model, unsupported
 from sfumato_generator.plan import AdapterFile, GenerationPlan
 
@@ -30,6 +25,24 @@ MAX_IMAGES_BYTES = 3 << 20
 
 DrawSeed = Callable[[], int]
 """A seed for a generation that asks for none, small enough to add the number of images to."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerationRequest:
+    """What a caller asks for. None stands for the server's default."""
+
+    model: ModelSource
+    prompt: str
+    workflow: str
+    family: str | None = None
+    negative_prompt: str | None = None
+    width: int | None = None
+    height: int | None = None
+    steps: int | None = None
+    guidance: float | None = None
+    seed: int | None = None
+    count: int | None = None
+    adapters: tuple[AdapterChoice, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +96,7 @@ class GenerationResolver:
     precision: str
     draw_seed: DrawSeed
 
-    async def resolve(self, wanted: WantedGeneration, owner: str) -> GenerationPlan:
+    async def resolve(self, asked: GenerationRequest, owner: str) -> GenerationPlan:
         """The plan of a generation of ``owner``.
 
         Raises:
@@ -93,20 +106,20 @@ class GenerationResolver:
                 MACHINE_INCAPABLE.
             Unavailable: SERVICE_UNREACHABLE, the trainer did not answer.
         """
-        check_adapter_kinds(wanted.adapters)
+        check_adapter_kinds(asked.adapters)
         model = await asyncio.to_thread(
             locate_model,
-            wanted.model,
-            wanted.family,
+            asked.model,
+            asked.family,
             roots=self.roots,
             cache_roots=self.cache_roots,
         )
         precision = resolve_precision(self.precision, self.device, model.info)
-        configuration = resolve_configuration(wanted, model, draw_seed=self.draw_seed)
+        configuration = resolve_configuration(asked, model, draw_seed=self.draw_seed)
         found: Sequence[FoundAdapter] = ()
-        if wanted.adapters:
+        if asked.adapters:
             path = "configuration.adapters"
-            found = await self.adapters.find(wanted.adapters, owner, path=path)
+            found = await self.adapters.find(asked.adapters, owner, path=path)
         check_adapters(found, model)
         return GenerationPlan(
             configuration=configuration,
@@ -122,13 +135,13 @@ class GenerationResolver:
                     media_type=adapter.media_type,
                     weight=choice.weight,
                 )
-                for adapter, choice in zip(found, wanted.adapters, strict=True)
+                for adapter, choice in zip(found, asked.adapters, strict=True)
             ),
         )
 
 
 def resolve_configuration(
-    wanted: WantedGeneration, model: LocatedModel, *, draw_seed: DrawSeed
+    asked: GenerationRequest, model: LocatedModel, *, draw_seed: DrawSeed
 ) -> Configuration:
     """Fills in every default; refuses what the model would ignore.
 
@@ -137,17 +150,17 @@ def resolve_configuration(
         FailedPrecondition: MODEL_UNSUPPORTED.
     """
     info, base = model.info, model.base
-    if wanted.workflow not in info.workflows:
-        raise unsupported(f"{info.name} has no {wanted.workflow}")
-    width, height = wanted.width or DEFAULT_SIDE, wanted.height or DEFAULT_SIDE
+    if asked.workflow not in info.workflows:
+        raise unsupported(f"{info.name} has no {asked.workflow}")
+    width, height = asked.width or DEFAULT_SIDE, asked.height or DEFAULT_SIDE
     check_side(info, "width", width)
     check_side(info, "height", height)
-    guidance = resolve_guidance(wanted.guidance, base)
-    negative_prompt = wanted.negative_prompt or None
+    guidance = resolve_guidance(asked.guidance, base)
+    negative_prompt = asked.negative_prompt or None
     if negative_prompt is not None:
         check_negative_prompt(base, guidance)
-    count = wanted.count or 1
-    seed = draw_seed() if wanted.seed is None else wanted.seed
+    count = asked.count or 1
+    seed = draw_seed() if asked.seed is None else asked.seed
     if seed + count - 1 > MAX_SEED:
         raise InvalidArgument.field(
             "configuration.seed", f"the last image's seed would be above {MAX_SEED}"
@@ -155,16 +168,16 @@ def resolve_configuration(
     configuration = Configuration(
         model=model.source,
         family=info.name,
-        prompt=wanted.prompt,
+        prompt=asked.prompt,
         negative_prompt=negative_prompt,
         width=width,
         height=height,
-        steps=wanted.steps or base.steps,
+        steps=asked.steps or base.steps,
         guidance=guidance,
         seed=seed,
         count=count,
-        adapters=wanted.adapters,
-        workflow=wanted.workflow,
+        adapters=asked.adapters,
+        workflow=asked.workflow,
     )
     size_bytes = len(json.dumps(configuration.to_json(), ensure_ascii=False).encode())
     if count * size_bytes > MAX_IMAGES_BYTES:

@@ -7,16 +7,17 @@ import pytest
 
 from sfumato_chassis.errors import FailedPrecondition, InvalidArgument, Reason
 from sfumato_diffusion.families.registry import family_info
-from sfumato_generator.configuration import AdapterChoice, ModelSource, WantedGeneration
-from sfumato_generator.generations import (
+from sfumato_generator.configuration import AdapterChoice, ModelSource
+from sfumato_generator.models import LocatedModel
+from sfumato_generator.resolver import (
     MAX_SEED,
     FoundAdapter,
+    GenerationRequest,
     check_adapter_kinds,
     check_adapters,
     resolve_configuration,
     resolve_precision,
 )
-from sfumato_generator.models import LocatedModel
 
 Z_IMAGE, FLUX = family_info("z-image"), family_info("flux.1")
 TURBO, BASE = Z_IMAGE.bases
@@ -33,13 +34,13 @@ def located(info, base):
     )
 
 
-def wanted(**fields):
+def asked(**fields):
     source = ModelSource(kind="hub", reference="a/b")
-    return WantedGeneration(model=source, prompt="a fox", workflow="text_to_image", **fields)
+    return GenerationRequest(model=source, prompt="a fox", workflow="text_to_image", **fields)
 
 
 def resolve(info, base, **fields):
-    return resolve_configuration(wanted(**fields), located(info, base), draw_seed=lambda: 17)
+    return resolve_configuration(asked(**fields), located(info, base), draw_seed=lambda: 17)
 
 
 @pytest.mark.parametrize(
@@ -99,9 +100,9 @@ def test_what_acts_or_changes_nothing_is_accepted(info, base, fields):
 
 
 def test_a_workflow_that_the_family_lacks():
-    asked = replace(wanted(), workflow="video")
+    video = replace(asked(), workflow="video")
     with pytest.raises(FailedPrecondition) as refusal:
-        resolve_configuration(asked, located(Z_IMAGE, BASE), draw_seed=lambda: 1)
+        resolve_configuration(video, located(Z_IMAGE, BASE), draw_seed=lambda: 1)
     assert refusal.value.reason is Reason.MODEL_UNSUPPORTED
 
 
