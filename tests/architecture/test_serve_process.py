@@ -1,6 +1,7 @@
 """What the process of `sfumato serve` has loaded once it is ready."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,8 +33,14 @@ json.dump({"code": code, "modules": ready.modules}, sys.__stdout__)
 @pytest.mark.parametrize("only", [*SERVICES, None])
 def test_a_service_loads_nothing_heavy(tmp_path: Path, only: str | None) -> None:
     arguments = ["--port", "0", "--data-dir", str(tmp_path)] + (["--only", only] if only else [])
+    # Nothing listens there; a service alone must only be told where the others are.
+    addresses = {f"SFUMATO_ADDRESSES_{name.upper()}": "127.0.0.1:1" for name in SERVICES if only}
     ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-c", PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, **addresses},
     )
     report = json.loads(ended.stdout)
     assert report["code"] == 0, ended.stderr

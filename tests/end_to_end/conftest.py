@@ -55,3 +55,10 @@ async def client(serve: ServeProcess) -> AsyncIterator[Client]:
     async with client_of(serve.address) as client:
         await import_emoji(client)
         yield client
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests may take long on a busy machine."""
+    for item in items:
+        if item.get_closest_marker("slow") is not None:
+            item.add_marker(pytest.mark.timeout(1200))

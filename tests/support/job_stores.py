@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -50,11 +50,17 @@ def make_store(
     retention: timedelta | None = None,
     project: Projected | None = None,
     name: str = "task",
+    on_queue: Callable[[], None] = lambda: None,
 ) -> JobStore:
     """A store of jobs of the kind `name`."""
     kind = JobKind(name=name, prefix=name, project=project or Projected(), retention=retention)
     return JobStore(
-        database, kind, clock=clock or SystemClock(), new_name=random_name, wakeups=Wakeups()
+        database,
+        kind,
+        clock=clock or SystemClock(),
+        new_name=random_name,
+        wakeups=Wakeups(),
+        on_queue=on_queue,
     )
 
 

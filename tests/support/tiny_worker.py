@@ -44,7 +44,7 @@ def follow_orders(session: WorkerSession, configuration: dict[str, Any]) -> int:
 
 def take_work(session: WorkerSession, configuration: dict[str, Any]) -> int:
     """Does each item that it is given until it is told to stop."""
-    while session.command("") != "stop":
+    while session.command("") not in {"stop", "drain"}:
         work = session.next_work(POLL_SECONDS)
         if work is not None:
             session.emit(work.job, work.fence, "did", dict(work.configuration))

@@ -60,10 +60,6 @@ class Fenced(Exception):
     """The writer does not hold the job any more: another attempt does, or the job has ended."""
 
 
-def do_nothing() -> None:
-    """For a store whose queue nobody serves."""
-
-
 def nothing_more(connection: Connection, job: Job) -> None:
     """For an append that stands alone."""
     del connection, job
@@ -84,7 +80,7 @@ class JobStore:
         clock: Clock,
         new_name: NewName,
         wakeups: Wakeups,
-        on_queue: Callable[[], None] = do_nothing,
+        on_queue: Callable[[], None],
     ) -> None:
         self._database = database
         self._kind = kind
@@ -167,16 +163,11 @@ class JobStore:
 
     async def in_states(self, *states: JobState) -> Sequence[Job]:
         """All jobs in one of ``states``, oldest first."""
-
-        return await self._database.read(
-            lambda connection: jobs_in_states(connection, self._kind.name, *states)
-        )
+        return await self._database.read(lambda c: jobs_in_states(c, self._kind.name, *states))
 
     async def events(self, name: str, after_sequence: int) -> Sequence[Event]:
         """Up to 500 events of the log that follow ``after_sequence``."""
-        return await self._database.read(
-            lambda connection: select_events(connection, name, after_sequence)
-        )
+        return await self._database.read(lambda c: select_events(c, name, after_sequence))
 
     async def claim(self, name: str, started: NewEvent) -> Job:
         """Begins the next attempt: counts it, takes a new fence and appends ``started``.

@@ -1,16 +1,16 @@
 """The datasets service as the trainer needs it: resolve, read and pin versions."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sfumato_chassis.errors import FailedPrecondition, Reason
-from sfumato_client.calls import RetryPolicy
-from sfumato_client.channel import Addresses, Connection
-from sfumato_client.client import Client
-from sfumato_client.datasets import Datasets
-from sfumato_client.upstream import relayed
 from sfumato_trainer.settings import TrainingSample
+
+if TYPE_CHECKING:
+    from sfumato_client.datasets import Datasets
 
 CALL_BUDGET_SECONDS = 8.0
 
@@ -102,6 +102,12 @@ class DatasetReader:
         self, owner: str, ask: Callable[[Datasets], Awaitable[Result]], reference: str
     ) -> Result:
         """Asks on behalf of ``owner`` about the version that ``reference`` names."""
+        # Loaded when it is first used: the service starts without it.
+        from sfumato_client.calls import RetryPolicy
+        from sfumato_client.channel import Addresses, Connection
+        from sfumato_client.client import Client
+        from sfumato_client.upstream import relayed
+
         connection = Connection(addresses=Addresses.all_at(await self._address()), principal=owner)
         async with Client(
             connection, policy=RetryPolicy(budget_seconds=CALL_BUDGET_SECONDS)

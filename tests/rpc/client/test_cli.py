@@ -312,6 +312,15 @@ async def test_name_of_an_image_cannot_leave_the_folder(
     assert {path.name for path in tmp_path.rglob("*")} == {"pictures"}
 
 
+async def test_names_are_whole_however_narrow_the_screen(
+    services: Services, sfumato: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    services.generations.image.name = "image-0123456789abcdef"
+    services.generations.image.configuration.prompt = "a red apple on a chair " * 8
+    assert "image-0123456789abcdef" in (await sfumato("gallery", "list")).out
+
+
 async def test_gallery(services: Services, sfumato: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "picture.png"
     assert IMAGE in (await sfumato("gallery", "list")).out

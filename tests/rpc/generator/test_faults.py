@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import sys
 from contextlib import asynccontextmanager, closing
+from pathlib import Path
 
 from sfumato.job.v1 import job_pb2
 from sfumato_chassis.leases import device_key
@@ -14,6 +15,7 @@ from sfumato_chassis.process import identify, is_alive
 LONG = {"steps": 100, "count": 3, "width": 128, "height": 128}
 AUTO = {"interruption_policy": "INTERRUPTION_POLICY_AUTO"}
 SERVER_DRAINING, WORKER_DIED = 90, 130
+POLL_SECONDS = 0.05
 
 
 def stepped(event):
@@ -23,6 +25,20 @@ def stepped(event):
 
 async def kill_worker(studio):
     os.kill(await studio.worker_pid(), signal.SIGKILL)
+
+
+async def halt(pid):
+    """Stops a process; returns when none of its threads runs any more."""
+    os.kill(pid, signal.SIGSTOP)
+    async with asyncio.timeout(10):
+        while any(state != "T" for state in thread_states(pid)):  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(POLL_SECONDS)
+
+
+def thread_states(pid):
+    """A letter for each thread, as ``ps`` shows it."""
+    files = list(Path(f"/proc/{pid}/task").glob("*/stat"))
+    return [file.read_text().rpartition(") ")[2][0] for file in files]
 
 
 async def test_killed_workers(studio_of):
@@ -78,7 +94,7 @@ async def test_what_a_killed_service_left_is_ended_at_the_next_start(
         running = await studio.create(**LONG)
         await studio.until(running.name, stepped)
         worker = identify(worker_in(tmp_path))
-        os.kill(worker.pid, signal.SIGSTOP)
+        await halt(worker.pid)
         service.kill()
         await studio.client.close()
     assert is_alive(worker)

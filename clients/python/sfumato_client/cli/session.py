@@ -14,7 +14,7 @@ import typer
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from sfumato_client.calls import RetryPolicy
 from sfumato_client.channel import Connection
@@ -89,8 +89,15 @@ class Session:
         sys.stdout.flush()
 
     def print_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Rows for people."""
-        table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+        """Rows for people. The first column is a name, which stays whole: it is there to be copied."""
+        name, *others = columns
+        table = Table(
+            Column(name, no_wrap=True),
+            *(Column(other, overflow="fold") for other in others),
+            box=None,
+            pad_edge=False,
+            header_style="bold",
+        )
         for row in rows:
             table.add_row(*map(printable, row))
         self.console.print(table)
