@@ -47,5 +47,7 @@ def test_a_service_loads_nothing_heavy(tmp_path: Path, only: str | None) -> None
     loaded = {name.partition(".")[0] for name in report["modules"]}
     assert not loaded & HEAVY
     assert not loaded & SLOW_TO_START
+    # Another service is called when there is work, not before.
+    assert "sfumato_client" not in loaded
     others = {f"sfumato_{name}.app" for name in SERVICES if only and name != only}
     assert not others & set(report["modules"])

@@ -1,6 +1,7 @@
 """For a service that calls another: the other's errors as its own.
 
-The only part of the client library that knows the chassis; import it in services alone.
+The only part of the client library that knows the chassis; import it in services alone, and where it
+is used: a service starts without it.
 """
 
 from collections.abc import Awaitable
@@ -15,11 +16,25 @@ from sfumato_chassis.errors import (
     Unavailable,
 )
 from sfumato_client import errors
+from sfumato_client.calls import RetryPolicy
+from sfumato_client.channel import Addresses, Connection
+from sfumato_client.client import Client
 
 Result = TypeVar("Result")
 
 RETRY_AFTER_SECONDS = 2.0
 UNREACHABLE = (errors.TransportLost, errors.Unavailable, errors.Unimplemented)
+
+
+def client_for(address: str, owner: str, *, budget_seconds: float) -> Client:
+    """A client of the service at ``address`` that calls on behalf of ``owner``.
+
+    Args:
+        budget_seconds: How long a service that does not answer is tried.
+    """
+    policy = RetryPolicy(budget_seconds=budget_seconds, attempt_timeout_seconds=budget_seconds)
+    connection = Connection(addresses=Addresses.all_at(address), principal=owner)
+    return Client(connection, policy=policy)
 
 
 async def relayed(

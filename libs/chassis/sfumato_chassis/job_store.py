@@ -69,7 +69,7 @@ class JobStore:
     """Jobs of one kind.
 
     Args:
-        on_queue: Called after a commit by which a job was queued or has ended: the queue moves.
+        on_queue: Called after a commit by which a job was queued, claimed or has ended.
     """
 
     def __init__(
@@ -194,7 +194,9 @@ class JobStore:
             event = NewEvent(kind="started", data={"attempt": claimed.attempt, **started.data})
             return self._append(connection, claimed, [event])
 
-        return await self._commit(work, lambda claimed: claimed)
+        claimed = await self._commit(work, lambda claimed: claimed)
+        self._on_queue()
+        return claimed
 
     async def append(
         self,

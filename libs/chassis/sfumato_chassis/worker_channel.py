@@ -172,7 +172,12 @@ class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
             deadline=self._clock.monotonic() + self._lease_seconds,
         )
         self._handles[worker_id] = handle
-        await self._database.write(lambda connection: self._record(connection, handle))
+        try:
+            await self._database.write(lambda connection: self._record(connection, handle))
+        except BaseException:
+            self._executor.kill(process)
+            del self._handles[worker_id]
+            raise
         log.info("worker started", worker=worker_id, pid=process.pid, job=job)
         return handle
 
@@ -187,6 +192,7 @@ class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
                     self._executor.kill(handle.process)
                     await exited
                 await asyncio.wait([exited], timeout=max(left, 0))
+            exited.result()
         finally:
             exited.cancel()
         await self.forget(handle)

@@ -27,6 +27,8 @@ MAX_RENEWAL_SECONDS = 2.0
 MAX_EVENTS_A_REPORT = 200
 REPORT_TIMEOUT_SECONDS = 10.0
 FLUSH_POLL_SECONDS = 0.1
+STILL_THERE = frozenset({grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INTERNAL})
+"""What a service answers that is slow or has met a fault, but is not gone."""
 REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.FAILED_PRECONDITION})
 
 
@@ -156,12 +158,13 @@ class WorkerSession:
                     await self._converse(worker_pb2_grpc.WorkerServiceStub(channel))
             except grpc.aio.AioRpcError as error:
                 self._refused = self._refused or error.code() in REFUSED
-                if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                    continue  # the service is slow, not gone
+                gone = error.code() not in STILL_THERE
             except OSError:
-                self._wake.clear()
-            if not self._outlives_service:
-                # Nothing that this process holds is worth saving, and its service is gone.
+                gone = True
+            else:
+                gone = True
+            if gone and not self._outlives_service:
+                # Nothing that this process holds is worth saving.
                 os._exit(0)
             await asyncio.sleep(RETRY_SECONDS)
 

@@ -1,14 +1,16 @@
 """Asks the trainer service for the adapters of its runs."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from sfumato_chassis.errors import NotFound
-from sfumato_client.calls import RetryPolicy
-from sfumato_client.channel import Addresses, Connection
-from sfumato_client.client import Client
-from sfumato_client.upstream import relayed
 from sfumato_generator.configuration import AdapterChoice, ModelSource
 from sfumato_generator.resolver import FoundAdapter
+
+if TYPE_CHECKING:
+    from sfumato_client.client import Client
 
 CALL_BUDGET_SECONDS = 4.0
 
@@ -26,11 +28,10 @@ class TrainerAdapters:
     async def find(
         self, choices: Sequence[AdapterChoice], owner: str, *, path: str
     ) -> Sequence[FoundAdapter]:
-        connection = Connection(addresses=Addresses.all_at(await self._address()), principal=owner)
-        policy = RetryPolicy(
-            budget_seconds=CALL_BUDGET_SECONDS, attempt_timeout_seconds=CALL_BUDGET_SECONDS
-        )
-        async with Client(connection, policy=policy) as client:
+        from sfumato_client.upstream import client_for
+
+        address = await self._address()
+        async with client_for(address, owner, budget_seconds=CALL_BUDGET_SECONDS) as client:
             return [
                 await find_one(client, choice, field=f"{path}[{index}].adapter")
                 for index, choice in enumerate(choices)
@@ -45,6 +46,8 @@ async def find_one(client: Client, choice: AdapterChoice, *, field: str) -> Foun
         Unavailable: SERVICE_UNREACHABLE.
         SfumatoError: What else the trainer answered.
     """
+    from sfumato_client.upstream import relayed
+
     by_run = choice.kind == "training_run"
     get = client.trainer.get_adapter_of_run if by_run else client.trainer.get_adapter
     try:

@@ -102,16 +102,10 @@ class DatasetReader:
         self, owner: str, ask: Callable[[Datasets], Awaitable[Result]], reference: str
     ) -> Result:
         """Asks on behalf of ``owner`` about the version that ``reference`` names."""
-        # Loaded when it is first used: the service starts without it.
-        from sfumato_client.calls import RetryPolicy
-        from sfumato_client.channel import Addresses, Connection
-        from sfumato_client.client import Client
-        from sfumato_client.upstream import relayed
+        from sfumato_client.upstream import client_for, relayed
 
-        connection = Connection(addresses=Addresses.all_at(await self._address()), principal=owner)
-        async with Client(
-            connection, policy=RetryPolicy(budget_seconds=CALL_BUDGET_SECONDS)
-        ) as client:
+        address = await self._address()
+        async with client_for(address, owner, budget_seconds=CALL_BUDGET_SECONDS) as client:
             return await relayed(
                 ask(client.datasets),
                 service="datasets",
