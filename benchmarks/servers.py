@@ -6,6 +6,7 @@ messages that were recorded in FILE, with nothing around them. Both print their 
 """
 
 import asyncio
+import gc
 import sys
 import uuid
 from collections.abc import AsyncIterator
@@ -39,7 +40,7 @@ async def serve_ours(data_dir: Path) -> None:
     folder, gate = data_dir / "root" / "folder", data_dir / "gate"
     folder.mkdir(parents=True)
     Image.new("RGB", (8, 8)).save(folder / "picture.png")
-    # One import is held at work, so that those whose logs are watched wait for their turn.
+    # One import is held at work, so that the one whose log is watched waits for its turn.
     holding = Failpoints(parse(f"blob.staged=hold:{gate}"))
     config = load_config(
         {**CHASSIS_SECTIONS, "datasets": DatasetsConfig},
@@ -57,12 +58,13 @@ async def serve_ours(data_dir: Path) -> None:
     service = app.build(platform)
     server = Server(platform, [service], metrics=Metrics())
     address = await server.start()
+    # As `sfumato serve` does once it is ready.
+    gc.freeze()
     jobs = service._engine.jobs
-    _, ended, growing = [await create(address, name) for name in ("held", "ended", "growing")]
+    _, ended = [await create(address, name) for name in ("held", "ended")]
     await grow(jobs, ended)
-    print(address, ended, growing, flush=True)
-    while await asyncio.to_thread(sys.stdin.readline):
-        await grow(jobs, growing)
+    print(address, ended, flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
     gate.touch()
     await server.stop()
     platform.database.close()

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import grpc
 from benchmarks.rows import Row
@@ -21,8 +20,8 @@ Responses = list[datasets_pb2.WatchImportResponse]
 
 
 @contextmanager
-def started(kind: str, path: Path) -> Iterator[tuple[list[str], IO[str]]]:
-    """A server process; yields the words it printed and its standard input."""
+def started(kind: str, path: Path) -> Iterator[list[str]]:
+    """A server process, which ends with its standard input; yields the words that it printed."""
     with subprocess.Popen(
         [sys.executable, "-m", "benchmarks.servers", kind, str(path)],
         cwd=Path(__file__).parents[1],
@@ -32,7 +31,7 @@ def started(kind: str, path: Path) -> Iterator[tuple[list[str], IO[str]]]:
     ) as server:
         assert server.stdin is not None
         assert server.stdout is not None
-        yield server.stdout.readline().split(), server.stdin
+        yield server.stdout.readline().split()
         server.stdin.close()
 
 
@@ -64,43 +63,16 @@ def record(messages: Responses, path: Path) -> None:
             file.write(len(data).to_bytes(4, "big") + data)
 
 
-def live_seconds(
-    stub: datasets_pb2_grpc.DatasetsServiceStub, name: str, go: IO[str]
-) -> tuple[int, float]:
-    """Watches a log while it grows; answers the number of messages and the seconds."""
-    stream = stub.WatchImport(datasets_pb2.WatchImportRequest(name=name, replay=True))
-    first = next(stream)
-    assert first.HasField("attached")
-    began = time.perf_counter()
-    go.write("go\n")
-    go.flush()
-    count = sum(1 for _ in stream)
-    return count, time.perf_counter() - began
-
-
 def measure() -> list[Row]:
     """Alternating, so that whatever else the machine does meets both."""
     with tempfile.TemporaryDirectory() as folder:
         data_dir, recording = Path(folder) / "data", Path(folder) / "recording"
-        with started("ours", data_dir) as ((address, ended, growing), go):
+        with started("ours", data_dir) as (address, ended):
             ours = stub_at(address)
             messages, _ = watch(ours, ended)
             record(messages, recording)
-            with started("bare", recording) as ((bare_address,), _):
-                bare = stub_at(bare_address)
-                rows = compare(ours, bare, ended)
-                count, seconds = live_seconds(ours, growing, go)
-                rows.append(
-                    Row(
-                        what="watch of a growing log",
-                        unit="messages/s",
-                        ours=count / seconds,
-                        floor=rows[-1].floor,
-                        target=0.7,
-                        more_is_better=True,
-                    )
-                )
-    return rows
+            with started("bare", recording) as (bare_address,):
+                return compare(ours, stub_at(bare_address), ended)
 
 
 def compare(

@@ -21,7 +21,7 @@ def resolve_under_roots(path: str, roots: Sequence[Path], *, resource_type: str)
         try:
             real_root = root.resolve(strict=True)
             real_path = (real_root / path).resolve(strict=True)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RuntimeError):  # RuntimeError: a loop of links
             continue
         if real_path.is_relative_to(real_root) and real_path != real_root:
             return real_path

@@ -67,7 +67,8 @@ class LocalExecutor:
             environment["OMP_NUM_THREADS"] = str(self._threads)
         with (spec.directory / f"{spec.worker_id}.log").open("ab") as log:
             child = subprocess.Popen(  # noqa: ASYNC220 - returns once the program is started
-                [sys.executable, "-m", spec.module, str(configuration)],
+                # -P: what lies in the working folder is not imported.
+                [sys.executable, "-P", "-m", spec.module, str(configuration)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

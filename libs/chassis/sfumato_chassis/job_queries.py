@@ -10,7 +10,7 @@ from sfumato_chassis.jobs import Event, Job, JobState
 from sfumato_chassis.paging import Page, cut_page, decode_token
 from sfumato_chassis.tables import job_events, jobs, request_ids
 
-MAX_EVENTS_READ = 500
+MAX_EVENTS_READ = 250
 
 # Statements of the calls that clients repeat are built once: to build one takes as long as to run it.
 _JOB = select(jobs).where(jobs.c.name == bindparam("name"), jobs.c.kind == bindparam("kind"))

@@ -39,16 +39,24 @@ def failure_after(failure: JobFailure | None, event: Event) -> JobFailure | None
 
 def to_job(row: Row[Any]) -> Job:
     """The record in a row of the table of jobs."""
-    values = dict(row._mapping)
-    del values["worker_local_number"]
-    failure = values.pop("failure")
     return Job(
-        **{
-            **values,
-            "state": JobState(values["state"]),
-            "interruption_policy": InterruptionPolicy(values["interruption_policy"]),
-            "failure": JobFailure.from_json(failure) if failure else None,
-        }
+        name=row.name,
+        ordinal=row.ordinal,
+        kind=row.kind,
+        owner=row.owner,
+        state=JobState(row.state),
+        interruption_policy=InterruptionPolicy(row.interruption_policy),
+        failure=JobFailure.from_json(row.failure) if row.failure else None,
+        log_id=row.log_id,
+        first_sequence=row.first_sequence,
+        last_sequence=row.last_sequence,
+        attempt=row.attempt,
+        fence=row.fence,
+        queue_position=row.queue_position,
+        create_time=row.create_time,
+        start_time=row.start_time,
+        end_time=row.end_time,
+        expire_time=row.expire_time,
     )
 
 

@@ -14,11 +14,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from sfumato_chassis.clock import Clock
 from sfumato_chassis.database import Database
-from sfumato_chassis.errors import (
-    FailedPrecondition,
-    NotFound,
-    Reason,
-)
+from sfumato_chassis.errors import FailedPrecondition, NotFound, Reason
 from sfumato_chassis.identifiers import NewName
 from sfumato_chassis.job_queries import find_job, jobs_in_states, select_events, select_job_page
 from sfumato_chassis.job_rows import (
@@ -165,9 +161,13 @@ class JobStore:
         """All jobs in one of ``states``, oldest first."""
         return await self._database.read(lambda c: jobs_in_states(c, self._kind.name, *states))
 
-    async def events(self, name: str, after_sequence: int) -> Sequence[Event]:
-        """Up to 500 events of the log that follow ``after_sequence``."""
-        return await self._database.read(lambda c: select_events(c, name, after_sequence))
+    async def events(
+        self, name: str, after_sequence: int, tell: Callable[[Event], Any] = lambda event: event
+    ) -> Sequence[Any]:
+        """What ``tell`` makes of the next events of the log, a few hundred at most."""
+        return await self._database.read(
+            lambda c: [tell(event) for event in select_events(c, name, after_sequence)]
+        )
 
     async def claim(self, name: str, started: NewEvent) -> Job:
         """Begins the next attempt: counts it, takes a new fence and appends ``started``.
@@ -267,10 +267,10 @@ class JobStore:
 
     async def update_queue(self) -> Sequence[Job]:
         """Numbers the queue anew, tells every job whose position changed, answers the queue in order."""
+        touched: list[str] = []
 
         def work(connection: Connection) -> Sequence[Job]:
             waiting = jobs_in_states(connection, self._kind.name, JobState.QUEUED)
-            moved = []
             for position, job in enumerate(waiting, start=1):
                 if job.queue_position != position:
                     connection.execute(
@@ -278,11 +278,9 @@ class JobStore:
                     )
                     event = NewEvent(kind="queued", data={"position": position})
                     self._append(connection, replace(job, queue_position=position), [event])
-                    moved.append(job.name)
-            touched.extend(moved)
+                    touched.append(job.name)
             return waiting
 
-        touched: list[str] = []
         waiting = await self._database.write(work)
         for name in touched:
             self.wakeups.notify(name)
@@ -314,12 +312,12 @@ class JobStore:
     async def purge(self, *, remove: Callable[[Connection, Job], None]) -> int:
         """Removes every job whose retention has passed; answers how many."""
 
+        expired = select(jobs).where(
+            jobs.c.kind == self._kind.name, jobs.c.expire_time <= self._clock.now()
+        )
+
         def work(connection: Connection) -> int:
-            rows = connection.execute(
-                select(jobs).where(
-                    jobs.c.kind == self._kind.name, jobs.c.expire_time <= self._clock.now()
-                )
-            ).all()
+            rows = connection.execute(expired).all()
             for row in rows:
                 self._remove(connection, to_job(row), remove)
             return len(rows)

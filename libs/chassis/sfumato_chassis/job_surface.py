@@ -124,19 +124,26 @@ class JobSurface(Generic[ResourceT]):
             current_principal().name,
             cursor_of(request),
             resource=self._resource,
+            tell=partial(self._tell, response),
             clock=self._platform.clock,
             limits=limits,
             draining=self._platform.draining,
         )
         async for message in messages:
             if isinstance(message, watching.Happened):
-                event = message.event
-                if event.kind == "succeeded" and self._succeeded is not None:
-                    yield response(event=self._succeeded(event, await self.get(request.name)))
+                if message.told is None and self._succeeded is not None:
+                    resource = await self.get(request.name)
+                    yield response(event=self._succeeded(message.event, resource))
                 else:
-                    yield response(event=self._event(event))
+                    yield message.told
             else:
                 yield response(**self._field(message, limits.heartbeat_seconds))
+
+    def _tell(self, response: Callable[..., ResponseT], event: Event) -> ResponseT | None:
+        """The response for an event; None for one that needs the resource."""
+        if event.kind == "succeeded" and self._succeeded is not None:
+            return None
+        return response(event=self._event(event))
 
     def _field(self, message: watching.Message, heartbeat_seconds: float) -> dict[str, Any]:
         """The field of a watch's response that carries ``message``, other than an event."""

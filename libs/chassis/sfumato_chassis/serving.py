@@ -1,15 +1,18 @@
 """The life of a service process, from its configuration to SIGTERM."""
 
 import asyncio
+import fcntl
 import gc
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
+from typing import IO
 
 from sfumato_chassis.clock import SystemClock
-from sfumato_chassis.config import Config, LogConfig, ServerConfig
+from sfumato_chassis.config import Config, ConfigError, LogConfig, ServerConfig
 from sfumato_chassis.failpoints import from_environment
 from sfumato_chassis.identifiers import random_name
 from sfumato_chassis.logging import configure_logging, get_logger
@@ -39,6 +42,7 @@ async def run(config: Config, names: Sequence[str]) -> None:
         new_name=random_name,
         failpoint=from_environment(os.environ),
     )
+    locks = [lock_service(platform.data_dir / "run", name) for name in names]
     try:
         apps = [import_module(f"sfumato_{name}.app") for name in names]
         await prepare_database(platform.database, [CHASSIS_SCHEMA, *(app.SCHEMA for app in apps)])
@@ -60,3 +64,21 @@ async def run(config: Config, names: Sequence[str]) -> None:
             log.exception("draining took too long")
     finally:
         platform.database.close()
+        for lock in locks:
+            lock.close()
+
+
+def lock_service(folder: Path, name: str) -> IO[bytes]:
+    """Holds a service of this data folder for as long as the process lives.
+
+    Raises:
+        ConfigError: Another process runs it already: two would take each other's workers.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = (folder / f"{name}.lock").open("wb")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise ConfigError(f"the {name} service of {folder.parent} runs already") from error
+    return lock

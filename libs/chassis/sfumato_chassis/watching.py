@@ -5,7 +5,7 @@ costs the server nothing while it is slow: it reads the log from where it stands
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,9 +52,10 @@ class Snapshot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Happened:
-    """One event."""
+    """One event, and what the watch makes of it."""
 
     event: Event
+    told: Any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,6 +98,37 @@ class WatchLimits:
     retry_after_seconds: float = 0.5
 
 
+async def read_ahead(
+    store: JobStore,
+    name: str,
+    after_sequence: int,
+    last_sequence: int,
+    tell: Callable[[Event], Any],
+) -> AsyncIterator[tuple[Event, Any]]:
+    """Yields the events up to ``last_sequence``; one more read is under way while one is sent."""
+
+    def read(after: int) -> asyncio.Task[Sequence[tuple[Event, Any]]]:
+        return asyncio.create_task(store.events(name, after, lambda event: (event, tell(event))))
+
+    ahead = read(after_sequence) if after_sequence < last_sequence else None
+    try:
+        while ahead is not None:
+            batch = await ahead
+            reached = batch[-1][0].sequence if batch else last_sequence
+            ahead = read(reached) if reached < last_sequence else None
+            for event, told in batch:
+                if event.sequence <= last_sequence:
+                    yield event, told
+    finally:
+        if ahead is not None:
+            ahead.cancel()
+
+
+def event_alone(event: Event) -> Event:
+    """For a watch whose caller reads the event itself."""
+    return event
+
+
 def job_alone(connection: Connection, job: Job) -> None:
     """For a watch whose caller needs nothing but the job."""
     del connection, job
@@ -109,11 +141,17 @@ async def watch(
     cursor: Cursor,
     *,
     resource: Callable[[Connection, Job], Any] = job_alone,
+    tell: Callable[[Event], Any] = event_alone,
     clock: Clock,
     limits: WatchLimits,
     draining: asyncio.Event,
 ) -> AsyncIterator[Message]:
-    """Yields the messages of one watch, see the module. ``resource`` reads what the job stands for.
+    """Yields the messages of one watch, see the module.
+
+    Args:
+        resource: Reads what the job stands for.
+        tell: Makes of an event what the watcher is told. It runs in the reader's thread, while
+            earlier events are being sent.
 
     Raises:
         NotFound: No such job.
@@ -134,15 +172,12 @@ async def watch(
         try:
             # The job is read before its events: what it says has happened is then in the log.
             job = await store.get(name, owner)
-            events = await store.events(name, delivered) if delivered < job.last_sequence else ()
-            for event in events:
-                yield Happened(event=event)
+            async for event, told in read_ahead(store, name, delivered, job.last_sequence, tell):
+                yield Happened(event=event, told=told)
                 delivered = event.sequence
-            if events:
                 spoke = clock.monotonic()
             if delivered < job.last_sequence:
-                # More than one read holds; or the job was removed, which the next look will tell.
-                continue
+                continue  # the job was removed, as the next look will tell
             if job.ended:
                 job, value = await store.read(name, owner, resource)
                 yield Finished(job=job, resource=value)

@@ -91,8 +91,6 @@ imports = Table(
     Index("datasets_imports_one_writer", "owner", "writes_to", unique=True),
 )
 
-_IMPORT = select(imports).where(imports.c.job == bindparam("job"))
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Version:
@@ -152,6 +150,12 @@ class ImportRecord:
     version_number: int | None = None
 
 
+# Built once: to build it takes as long as to run it.
+_IMPORT = select(*(imports.c[name] for name in ImportRecord.__slots__)).where(
+    imports.c.job == bindparam("job")
+)
+
+
 def insert_import(connection: Connection, record: ImportRecord) -> None:
     """Adds an import, which holds its dataset, and the uploads that it reads, from then on."""
     values = {name: getattr(record, name) for name in ImportRecord.__slots__}
@@ -165,7 +169,7 @@ def get_import(connection: Connection, job: str) -> ImportRecord:
     row = connection.execute(_IMPORT, {"job": job}).one_or_none()
     if row is None:
         raise NotFound.resource("import", job)
-    return ImportRecord(**{name: row._mapping[name] for name in ImportRecord.__slots__})
+    return ImportRecord(**dict(zip(ImportRecord.__slots__, row, strict=True)))
 
 
 def writer_of(connection: Connection, owner: str, dataset: str) -> str | None:

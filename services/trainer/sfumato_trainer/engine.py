@@ -54,6 +54,7 @@ from sfumato_trainer.settings import Lineage, TrainingPlan, TrainingSample
 from sfumato_trainer.storage import Run
 
 WORKER_MODULE = "sfumato_trainer.worker"
+PURPOSE = "training"
 DEVICE_POLL_SECONDS = 0.5
 DATASETS_RETRY_SECONDS = 2.0
 SERVICE_STOPPED = JobFailure.of(server_draining())
@@ -103,6 +104,10 @@ class TrainingEngine:
         for stray in survivors.values():
             self._channel.kill(stray)
             await self._channel.forget(stray)
+        lease = await self._platform.leases.get(self._device_key)
+        if lease is not None and lease.purpose == PURPOSE and self._attempt is None:
+            # Of a run that ended, or whose worker died, while the service was away.
+            await self._platform.leases.release(self._device_key, lease.holder)
         clock = self._platform.clock
         self._background.spawn(keep_running("schedule", self._schedule, clock))
         self._background.spawn(keep_running("pins", lambda: self._pins.keep(clock), clock))
@@ -350,7 +355,7 @@ class TrainingEngine:
 
     async def _lease(self, holder: str) -> None:
         await self._platform.leases.acquire(
-            self._device_key, holder, "training", duration=DEFAULT_LEASE
+            self._device_key, holder, PURPOSE, duration=DEFAULT_LEASE
         )
 
     async def _keep_lease(self, holder: str, handle: WorkerHandle) -> None:

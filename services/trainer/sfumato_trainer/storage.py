@@ -27,6 +27,7 @@ from sqlalchemy import (
 from sfumato_chassis.blobs import Blob, set_references
 from sfumato_chassis.database import Timestamp, microseconds_of, time_at
 from sfumato_chassis.errors import FailedPrecondition, NotFound, Reason
+from sfumato_chassis.job_store import Fenced
 from sfumato_chassis.jobs import Event, Job
 from sfumato_chassis.paging import Page, cut_page, decode_token
 from sfumato_trainer.settings import TrainingSettings
@@ -159,7 +160,9 @@ def refuse_stopping(connection: Connection, job: Job) -> None:
 
 
 def request_stop(connection: Connection, job: Job) -> None:
-    """Notes that the run is to end early with a result."""
+    """Notes that the run is to end early with a result. Raises Fenced when that is noted already."""
+    if get_run(connection, job.name).stop_requested:
+        raise Fenced(job.name)
     connection.execute(update(runs).where(runs.c.job == job.name).values(stop_requested=True))
 
 
