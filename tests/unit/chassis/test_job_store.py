@@ -155,10 +155,10 @@ async def test_sequences_have_no_gap_whoever_appends(store: JobStore, projected:
 
 async def test_events_are_read_in_pages_and_by_kind(store: JobStore, database: Database) -> None:
     job = await create(store)
-    await store.append(job.name, [NewEvent(kind="step", data={"n": n}) for n in range(700)])
+    await store.append(job.name, [NewEvent(kind="step", data={"n": n}) for n in range(400)])
     first = await store.events(job.name, 0)
     second = await store.events(job.name, first[-1].sequence)
-    assert [event.sequence for event in [*first, *second]] == list(range(1, 702))
+    assert [event.sequence for event in [*first, *second]] == list(range(1, 402))
     queued = await database.read(lambda c: select_events(c, job.name, 0, kind="queued"))
     assert queued == first[:1]
 
