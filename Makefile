@@ -32,8 +32,9 @@ $(PROTO_VENV)/.ready: tools/requirements-protos.txt
 	$(PROTO_VENV)/bin/python -m pip install --quiet -r tools/requirements-protos.txt
 	touch $@
 
-protos: $(PROTO_VENV)/.ready ## generate the Python stubs from protos/
+protos: setup $(PROTO_VENV)/.ready ## generate the Python stubs from protos/; add what is new to their baseline
 	$(PROTO_VENV)/bin/python tools/generate_protos.py $(GENERATED)
+	$(BIN)/python tools/proto_baseline.py --update
 
 demo: setup ## the main job end to end on real pictures, in demo-out/
 	$(BIN)/python examples/demo.py --out demo-out
@@ -41,11 +42,12 @@ demo: setup ## the main job end to end on real pictures, in demo-out/
 serve: setup ## all three services on 127.0.0.1:7433
 	$(BIN)/sfumato serve
 
-check: setup $(PROTO_VENV)/.ready ## format, lint, types, import contracts, stub drift, proto lint, sizes
+check: setup $(PROTO_VENV)/.ready ## format, lint, types, import contracts, stub drift, proto lint and breakage, sizes
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/buf lint protos
 	$(BIN)/buf format --diff --exit-code protos
+	$(BIN)/python tools/proto_baseline.py
 	$(PROTO_VENV)/bin/python tools/generate_protos.py --check $(GENERATED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports

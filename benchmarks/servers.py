@@ -1,12 +1,14 @@
 """The two servers that `unary_and_watch` compares, each in a process of its own.
 
 ``python -m benchmarks.servers ours DATA_DIR`` serves the datasets service with one ended import of a
-long log, and one whose log grows when a line arrives on standard input. ``... bare FILE`` serves the
-messages that were recorded in FILE, with nothing around them. Both print their address and job names.
+long log and several whose logs are yet to grow. ``... bare FILE`` serves the messages that were recorded
+in FILE, with nothing around them. Both print their address; ours also prints the names of its imports.
+Each line on standard input names an import whose log then grows, durably, while it is watched.
 """
 
 import asyncio
 import gc
+import sqlite3
 import sys
 import uuid
 from collections.abc import AsyncIterator
@@ -16,7 +18,7 @@ from typing import Any
 import grpc
 from PIL import Image
 
-from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc
+from sfumato.datasets.v1 import datasets_pb2_grpc, imports_pb2
 from sfumato_chassis.clock import SystemClock
 from sfumato_chassis.config import CHASSIS_SECTIONS, load_config
 from sfumato_chassis.failpoints import Failpoints, parse
@@ -33,6 +35,9 @@ from sfumato_datasets.config import DatasetsConfig
 
 NUM_EVENTS = 5_000
 EVENTS_AN_APPEND = 250
+NUM_GROWING = 5
+GROWING = "growing"
+"""The bare server's name of a log that grows."""
 
 
 async def serve_ours(data_dir: Path) -> None:
@@ -61,10 +66,12 @@ async def serve_ours(data_dir: Path) -> None:
     # As `sfumato serve` does once it is ready.
     gc.freeze()
     jobs = service._engine.jobs
-    _, ended = [await create(address, name) for name in ("held", "ended")]
+    datasets = ["held", "ended", *(f"growing-{index}" for index in range(NUM_GROWING))]
+    _, ended, *growing = [await create(address, name) for name in datasets]
     await grow(jobs, ended)
-    print(address, ended, flush=True)
-    await asyncio.to_thread(sys.stdin.readline)
+    print(address, ended, *growing, flush=True)
+    while name := (await asyncio.to_thread(sys.stdin.readline)).strip():
+        await grow(jobs, name)
     gate.touch()
     await server.stop()
     platform.database.close()
@@ -74,10 +81,10 @@ async def create(address: str, dataset: str) -> str:
     """A queued import."""
     async with grpc.aio.insecure_channel(address) as channel:
         created = await datasets_pb2_grpc.DatasetsServiceStub(channel).CreateImport(
-            datasets_pb2.CreateImportRequest(
+            imports_pb2.CreateImportRequest(
                 request_id=str(uuid.uuid4()),
                 dataset=dataset,
-                folder=datasets_pb2.FolderSource(path="folder"),
+                folder=imports_pb2.FolderSource(path="folder"),
             )
         )
     return created.import_job.name
@@ -95,36 +102,64 @@ async def grow(jobs: JobStore, name: str) -> None:
 
 
 class Recorded(datasets_pb2_grpc.DatasetsServiceServicer):
-    """Answers what was recorded."""
+    """Answers what was recorded; of a growing log, what was written so far."""
 
-    def __init__(self, messages: list[datasets_pb2.WatchImportResponse]) -> None:
+    def __init__(self, messages: list[imports_pb2.WatchImportResponse], database: Path) -> None:
         self._messages = messages
-        self._answer = datasets_pb2.GetImportResponse(import_job=messages[-1].finished)
+        self._answer = imports_pb2.GetImportResponse(import_job=messages[-1].finished)
+        self._database = sqlite3.connect(database, isolation_level=None, check_same_thread=False)
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute("PRAGMA synchronous = FULL")
+        self._database.execute("CREATE TABLE log (sequence INTEGER PRIMARY KEY, message BLOB)")
+        self._growing: asyncio.Queue[list[imports_pb2.WatchImportResponse]] = asyncio.Queue()
 
     async def GetImport(
-        self, request: datasets_pb2.GetImportRequest, context: Any
-    ) -> datasets_pb2.GetImportResponse:
+        self, request: imports_pb2.GetImportRequest, context: Any
+    ) -> imports_pb2.GetImportResponse:
         return self._answer
 
     async def WatchImport(
-        self, request: datasets_pb2.WatchImportRequest, context: Any
-    ) -> AsyncIterator[datasets_pb2.WatchImportResponse]:
-        for message in self._messages:
-            yield message
+        self, request: imports_pb2.WatchImportRequest, context: Any
+    ) -> AsyncIterator[imports_pb2.WatchImportResponse]:
+        if request.name != GROWING:
+            for message in self._messages:
+                yield message
+            return
+        yield self._messages[0]
+        left = len(self._messages) - 1
+        while left:
+            batch = await self._growing.get()
+            left -= len(batch)
+            for message in batch:
+                yield message
+
+    async def grow(self) -> None:
+        """Writes the recorded log, batch by batch, and hands each over once it is on the disk."""
+        for first in range(1, len(self._messages), EVENTS_AN_APPEND):
+            batch = self._messages[first : first + EVENTS_AN_APPEND]
+            await asyncio.to_thread(self._append, [(each.SerializeToString(),) for each in batch])
+            self._growing.put_nowait(batch)
+
+    def _append(self, rows: list[tuple[bytes]]) -> None:
+        self._database.execute("BEGIN IMMEDIATE")
+        self._database.executemany("INSERT INTO log (message) VALUES (?)", rows)
+        self._database.execute("COMMIT")
 
 
 async def serve_bare(recording: Path) -> None:
     data, messages = recording.read_bytes(), []
     while data:
         size = int.from_bytes(data[:4], "big")
-        messages.append(datasets_pb2.WatchImportResponse.FromString(data[4 : 4 + size]))
+        messages.append(imports_pb2.WatchImportResponse.FromString(data[4 : 4 + size]))
         data = data[4 + size :]
     server = grpc.aio.server()
-    datasets_pb2_grpc.add_DatasetsServiceServicer_to_server(Recorded(messages), server)
+    servicer = Recorded(messages, recording.with_suffix(".sqlite3"))
+    datasets_pb2_grpc.add_DatasetsServiceServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     print(f"127.0.0.1:{port}", flush=True)
-    await asyncio.to_thread(sys.stdin.readline)
+    while (await asyncio.to_thread(sys.stdin.readline)).strip():
+        await servicer.grow()
     await server.stop(None)
 
 

@@ -12,6 +12,7 @@ from datasets_server import Stubs, finished, import_request, imported, server_pr
 from pictures import write_pictures
 from sfumato.blobs.v1 import blobs_pb2
 from sfumato.datasets.v1 import datasets_pb2 as pb
+from sfumato.datasets.v1 import imports_pb2, versions_pb2
 from sfumato.job.v1 import job_pb2
 from sfumato_chassis.blobs import digest_of
 from sfumato_chassis.failpoints import VARIABLE
@@ -30,7 +31,7 @@ PLACES = [
 
 async def samples_of(stubs: Stubs, **reference: Any) -> list[str]:
     """File names in a version; every image is read whole, which checks its digest."""
-    request = pb.StreamSamplesRequest(version=pb.VersionRef(dataset="cats", **reference))
+    request = pb.StreamSamplesRequest(version=versions_pb2.VersionRef(dataset="cats", **reference))
     names = []
     async for message in stubs.datasets.StreamSamples(request):
         if message.HasField("sample"):
@@ -42,15 +43,15 @@ async def samples_of(stubs: Stubs, **reference: Any) -> list[str]:
 
 
 async def watched(stubs: Stubs, name: str, after_sequence: int, log_id: str) -> list[Any]:
-    request = pb.WatchImportRequest(
+    request = imports_pb2.WatchImportRequest(
         name=name, after_sequence=after_sequence, log_id=log_id, replay=after_sequence == 0
     )
     return [message async for message in stubs.datasets.WatchImport(request)]
 
 
-async def events_until_lost(stubs: Stubs, name: str) -> list[pb.ImportEvent]:
-    events: list[pb.ImportEvent] = []
-    stream = stubs.datasets.WatchImport(pb.WatchImportRequest(name=name, replay=True))
+async def events_until_lost(stubs: Stubs, name: str) -> list[imports_pb2.ImportEvent]:
+    events: list[imports_pb2.ImportEvent] = []
+    stream = stubs.datasets.WatchImport(imports_pb2.WatchImportRequest(name=name, replay=True))
     try:
         async for message in stream:
             events += [message.event] if message.HasField("event") else []
@@ -73,7 +74,7 @@ async def test_killed_at_any_place_an_import_ends_as_if_it_was_not(
         stubs,
     ):
         created = await stubs.datasets.CreateImport(
-            import_request("second", mode=pb.IMPORT_MODE_ADD)
+            import_request("second", mode=imports_pb2.IMPORT_MODE_ADD)
         )
         name, log_id = created.import_job.name, created.import_job.status.log_id
         delivered = await events_until_lost(stubs, name)
@@ -132,7 +133,7 @@ async def test_every_acknowledged_create_is_there(tmp_path: Path) -> None:
                 names[request_id] = created.import_job.name
             server.kill()
     async with server_process(data_dir, roots=(root,), environment=waiting) as (_, stubs):
-        listed = await stubs.datasets.ListImports(pb.ListImportsRequest(page_size=200))
+        listed = await stubs.datasets.ListImports(imports_pb2.ListImportsRequest(page_size=200))
         assert {job.name for job in listed.imports} == set(names.values())
         for index, (request_id, name) in enumerate(names.items()):
             request = import_request("cats", f"set {index}", request_id=request_id)

@@ -9,7 +9,7 @@ import pytest
 from datasets_server import Running, import_request, imported, running
 from pictures import picture, write_pictures
 from refusals import refusal_of
-from sfumato.datasets.v1 import datasets_pb2 as pb
+from sfumato.datasets.v1 import imports_pb2
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def test_links_pipes_and_devices_are_no_files(
     (folder / "good.png").write_bytes(picture(5))
     (folder / "link.png").symlink_to(outside / "picture_0000.png")
     os.mkfifo(folder / "pipe.png")
-    end = await imported(server.stubs, "mixed", refused_files=pb.REFUSED_FILE_POLICY_SKIP)
+    end = await imported(server.stubs, "mixed", refused_files=imports_pb2.REFUSED_FILE_POLICY_SKIP)
     assert end.version.num_samples == 1
     refused = {note.file_name: note.reason for note in end.notes if note.refused}
     assert refused == {"link.png": "FILE_UNREADABLE", "pipe.png": "FILE_UNREADABLE"}

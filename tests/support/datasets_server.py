@@ -19,7 +19,7 @@ import google_crc32c
 import grpc
 
 from sfumato.blobs.v1 import blobs_pb2, blobs_pb2_grpc
-from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc
+from sfumato.datasets.v1 import datasets_pb2_grpc, imports_pb2
 from sfumato_chassis.blobs import digest_of
 from sfumato_chassis.clock import Clock, SystemClock
 from sfumato_chassis.config import CHASSIS_SECTIONS, load_config
@@ -168,15 +168,15 @@ async def server_process(
 def import_request(folder: str, dataset: str = "cats", **fields: Any) -> Any:
     """A CreateImport of a folder with a fresh request id."""
     fields.setdefault("request_id", str(uuid.uuid4()))
-    return datasets_pb2.CreateImportRequest(
-        dataset=dataset, folder=datasets_pb2.FolderSource(path=folder), **fields
+    return imports_pb2.CreateImportRequest(
+        dataset=dataset, folder=imports_pb2.FolderSource(path=folder), **fields
     )
 
 
 async def finished(stubs: Stubs, name: str) -> Any:
     """The import once it has ended."""
     while True:
-        answer = await stubs.datasets.WaitImport(datasets_pb2.WaitImportRequest(name=name))
+        answer = await stubs.datasets.WaitImport(imports_pb2.WaitImportRequest(name=name))
         if answer.import_job.status.HasField("end_time"):
             return answer.import_job
 
@@ -203,3 +203,24 @@ async def upload(stubs: Stubs, data: bytes) -> str:
         )
         await stubs.blobs.CompleteUpload(blobs_pb2.CompleteUploadRequest(name=name))
     return digest_of(data)
+
+
+async def watched(
+    server: Running, name: str, **fields: Any
+) -> list[imports_pb2.WatchImportResponse]:
+    """Every message of a watch."""
+    return [
+        message
+        async for message in server.stubs.datasets.WatchImport(
+            imports_pb2.WatchImportRequest(name=name, **fields)
+        )
+    ]
+
+
+async def begun(server: Running, name: str) -> None:
+    """Returns once an attempt has begun."""
+    async for message in server.stubs.datasets.WatchImport(
+        imports_pb2.WatchImportRequest(name=name, replay=True)
+    ):
+        if message.event.HasField("started"):
+            return

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from sfumato.datasets.v1 import datasets_pb2
+from sfumato.datasets.v1 import imports_pb2
 from sfumato.job.v1 import job_pb2
 from sfumato.trainer.v1 import trainer_pb2
 from sfumato_client import Addresses, Client, Connection, Cursor, Event, Finished
@@ -128,9 +128,9 @@ def training_request(
 
 async def import_emoji(client: Client) -> None:
     """Imports the example pictures as `emoji`."""
-    source = datasets_pb2.FolderSource(path=EMOJI.name)
+    source = imports_pb2.FolderSource(path=EMOJI.name)
     created = await client.datasets.create_import(
-        datasets_pb2.CreateImportRequest(dataset="emoji", folder=source)
+        imports_pb2.CreateImportRequest(dataset="emoji", folder=source)
     )
     ended = await client.datasets.wait_import(created.import_job.name)
     assert ended.status.state == job_pb2.JOB_STATE_SUCCEEDED, ended

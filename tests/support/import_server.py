@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import grpc
 from google.protobuf.duration_pb2 import Duration
 
-from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc
+from sfumato.datasets.v1 import datasets_pb2_grpc, imports_pb2
 from sfumato.job.v1 import job_pb2
 from statuses import status
 
-Response = datasets_pb2.WatchImportResponse
-WatchScript = Callable[[datasets_pb2.WatchImportRequest], AsyncIterator[Response]]
+Response = imports_pb2.WatchImportResponse
+WatchScript = Callable[[imports_pb2.WatchImportRequest], AsyncIterator[Response]]
 IMPORT = "import-1"
 
 
@@ -34,15 +34,15 @@ class ImportServer(datasets_pb2_grpc.DatasetsServiceServicer):
         self.heartbeat_seconds = heartbeat_seconds
         self.log_id = "log-1"
         self.first_sequence = 1
-        self.events: list[datasets_pb2.ImportEvent] = []
+        self.events: list[imports_pb2.ImportEvent] = []
         self.state = job_pb2.JOB_STATE_RUNNING
         self.scripts: deque[WatchScript] = deque()
         self.on_created: Callable[[], Awaitable[None]] | None = None
         self.create_refusals: deque[grpc.Status] = deque()
         self.wait_refusals: deque[grpc.Status] = deque()
-        self.created: dict[str, datasets_pb2.CreateImportRequest] = {}
+        self.created: dict[str, imports_pb2.CreateImportRequest] = {}
         self.num_create_calls = 0
-        self.requests: list[datasets_pb2.WatchImportRequest] = []
+        self.requests: list[imports_pb2.WatchImportRequest] = []
         self.peers: dict[str, set[str]] = {"watch": set(), "unary": set()}
         self.metadata: list[tuple[str, str]] = []
         self._changed = asyncio.Condition()
@@ -58,7 +58,7 @@ class ImportServer(datasets_pb2_grpc.DatasetsServiceServicer):
     async def finish(self, state: job_pb2.JobState.ValueType = job_pb2.JOB_STATE_SUCCEEDED) -> None:
         """Appends the terminal event."""
         async with self._changed:
-            event = datasets_pb2.ImportEvent(
+            event = imports_pb2.ImportEvent(
                 header=job_pb2.EventHeader(sequence=len(self.events) + 1)
             )
             event.succeeded.number = 1
@@ -66,9 +66,9 @@ class ImportServer(datasets_pb2_grpc.DatasetsServiceServicer):
             self.state = state
             self._changed.notify_all()
 
-    def resource(self) -> datasets_pb2.Import:
+    def resource(self) -> imports_pb2.Import:
         """The import as it stands."""
-        return datasets_pb2.Import(
+        return imports_pb2.Import(
             name=IMPORT,
             dataset="cats",
             status=job_pb2.JobStatus(
@@ -94,8 +94,8 @@ class ImportServer(datasets_pb2_grpc.DatasetsServiceServicer):
 
     async def WatchImport(
         self,
-        request: datasets_pb2.WatchImportRequest,
-        context: grpc.aio.ServicerContext[datasets_pb2.WatchImportRequest, Response],
+        request: imports_pb2.WatchImportRequest,
+        context: grpc.aio.ServicerContext[imports_pb2.WatchImportRequest, Response],
     ) -> AsyncIterator[Response]:
         self.requests.append(request)
         self.peers["watch"].add(context.peer())
@@ -133,11 +133,11 @@ class ImportServer(datasets_pb2_grpc.DatasetsServiceServicer):
 
     async def CreateImport(
         self,
-        request: datasets_pb2.CreateImportRequest,
+        request: imports_pb2.CreateImportRequest,
         context: grpc.aio.ServicerContext[
-            datasets_pb2.CreateImportRequest, datasets_pb2.CreateImportResponse
+            imports_pb2.CreateImportRequest, imports_pb2.CreateImportResponse
         ],
-    ) -> datasets_pb2.CreateImportResponse:
+    ) -> imports_pb2.CreateImportResponse:
         self.num_create_calls += 1
         self.peers["unary"].add(context.peer())
         if self.create_refusals:
@@ -146,17 +146,17 @@ class ImportServer(datasets_pb2_grpc.DatasetsServiceServicer):
         self.created[request.request_id] = request
         if self.on_created is not None:
             await self.on_created()
-        return datasets_pb2.CreateImportResponse(
+        return imports_pb2.CreateImportResponse(
             deduplicated=deduplicated, import_job=self.resource()
         )
 
     async def GetImport(
         self,
-        request: datasets_pb2.GetImportRequest,
+        request: imports_pb2.GetImportRequest,
         context: grpc.aio.ServicerContext[
-            datasets_pb2.GetImportRequest, datasets_pb2.GetImportResponse
+            imports_pb2.GetImportRequest, imports_pb2.GetImportResponse
         ],
-    ) -> datasets_pb2.GetImportResponse:
+    ) -> imports_pb2.GetImportResponse:
         self.peers["unary"].add(context.peer())
         self.metadata = list(context.invocation_metadata() or ())
         if request.name != IMPORT:
@@ -167,40 +167,40 @@ class ImportServer(datasets_pb2_grpc.DatasetsServiceServicer):
                     message=f"no import {request.name}",
                 )
             )
-        return datasets_pb2.GetImportResponse(import_job=self.resource())
+        return imports_pb2.GetImportResponse(import_job=self.resource())
 
     async def WaitImport(
         self,
-        request: datasets_pb2.WaitImportRequest,
+        request: imports_pb2.WaitImportRequest,
         context: grpc.aio.ServicerContext[
-            datasets_pb2.WaitImportRequest, datasets_pb2.WaitImportResponse
+            imports_pb2.WaitImportRequest, imports_pb2.WaitImportResponse
         ],
-    ) -> datasets_pb2.WaitImportResponse:
+    ) -> imports_pb2.WaitImportResponse:
         if self.wait_refusals:
             await context.abort_with_status(self.wait_refusals.popleft())
         async with self._changed:
             if self.state == job_pb2.JOB_STATE_RUNNING and request.timeout.ToNanoseconds():
                 await self._changed.wait()
-        return datasets_pb2.WaitImportResponse(import_job=self.resource())
+        return imports_pb2.WaitImportResponse(import_job=self.resource())
 
     async def ListImports(
         self,
-        request: datasets_pb2.ListImportsRequest,
+        request: imports_pb2.ListImportsRequest,
         context: grpc.aio.ServicerContext[
-            datasets_pb2.ListImportsRequest, datasets_pb2.ListImportsResponse
+            imports_pb2.ListImportsRequest, imports_pb2.ListImportsResponse
         ],
-    ) -> datasets_pb2.ListImportsResponse:
+    ) -> imports_pb2.ListImportsResponse:
         """Three pages of two."""
         page = int(request.page_token or 0)
-        imports = [datasets_pb2.Import(name=f"import-{page * 2 + index}") for index in (0, 1)]
-        return datasets_pb2.ListImportsResponse(
+        imports = [imports_pb2.Import(name=f"import-{page * 2 + index}") for index in (0, 1)]
+        return imports_pb2.ListImportsResponse(
             imports=imports, next_page_token=str(page + 1) if page < 2 else ""
         )
 
 
-def progress_event(sequence: int) -> datasets_pb2.ImportEvent:
+def progress_event(sequence: int) -> imports_pb2.ImportEvent:
     """An event with its number as its content."""
-    event = datasets_pb2.ImportEvent(header=job_pb2.EventHeader(sequence=sequence))
+    event = imports_pb2.ImportEvent(header=job_pb2.EventHeader(sequence=sequence))
     event.progress.num_files_done = sequence
     event.progress.num_files = 1_000_000
     return event

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import grpc
 
+from grpc_proxy import GrpcProxy
 
-class LosingProxy(grpc.GenericRpcHandler):
+
+class LosingProxy(GrpcProxy):
     """Forwards unary calls to `target`. The first answer of the method `lose` never arrives."""
 
     def __init__(self, target: str, *, lose: str) -> None:
-        self._target = target
+        super().__init__(target)
         self._lose = lose
         self.num_lost = 0
-
-    async def __aenter__(self) -> Self:
-        self._channel = grpc.aio.insecure_channel(self._target)
-        self._server = grpc.aio.server(handlers=[self])
-        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
-        await self._server.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._server.stop(None)
-        await self._channel.close()
 
     def service(
         self, handler_call_details: grpc.HandlerCallDetails
@@ -38,7 +23,7 @@ class LosingProxy(grpc.GenericRpcHandler):
         method = handler_call_details.method
 
         async def forward(request: bytes, context: Any) -> bytes:
-            answer: bytes = await self._channel.unary_unary(method)(request)
+            answer: bytes = await self.channel.unary_unary(method)(request)
             if method.endswith(f"/{self._lose}") and not self.num_lost:
                 self.num_lost += 1
                 # What a proxy answers when the connection behind it broke: no word from sfumato.

@@ -83,6 +83,11 @@ class RunServer(trainer_pb2_grpc.TrainerServiceServicer):
             status(grpc.StatusCode.FAILED_PRECONDITION, reason="JOB_STATE_UNSUITABLE")
         )
 
+    async def GetTrainingRun(
+        self, request: trainer_pb2.GetTrainingRunRequest, context: Context
+    ) -> trainer_pb2.GetTrainingRunResponse:
+        return trainer_pb2.GetTrainingRunResponse(training_run=self.run)
+
     async def ListTrainingRuns(
         self, request: trainer_pb2.ListTrainingRunsRequest, context: Context
     ) -> trainer_pb2.ListTrainingRunsResponse:

@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import grpc
+
+from grpc_proxy import GrpcProxy
 
 # Made by each connection for itself; a proxy must not hand them on.
 OWN_METADATA = ("user-agent", "content-type", "te")
 
 
-class RecordingProxy(grpc.GenericRpcHandler):
+class RecordingProxy(GrpcProxy):
     """Serves any method on a port of its own and forwards it to `target`.
 
     `methods` lists the full names of the methods in the order in which the calls began.
     """
 
     def __init__(self, target: str) -> None:
-        self._target = target
+        super().__init__(target)
         self.methods: list[str] = []
-
-    async def __aenter__(self) -> Self:
-        self._channel = grpc.aio.insecure_channel(self._target)
-        self._server = grpc.aio.server(handlers=[self])
-        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
-        await self._server.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._server.stop(None)
-        await self._channel.close()
 
     def service(
         self, handler_call_details: grpc.HandlerCallDetails
@@ -53,7 +38,7 @@ class RecordingProxy(grpc.GenericRpcHandler):
                 for key, value in context.invocation_metadata() or ()
                 if key not in OWN_METADATA and not key.startswith("grpc-")
             ]
-            call = self._channel.stream_stream(method)(
+            call = self.channel.stream_stream(method)(
                 requests, metadata=metadata, timeout=context.time_remaining()
             )
             try:

@@ -42,6 +42,13 @@ def follow_orders(session: WorkerSession, configuration: dict[str, Any]) -> int:
     return 0
 
 
+def ignore_orders(session: WorkerSession, configuration: dict[str, Any]) -> int:
+    """Says that it is there, and goes on for ever."""
+    session.emit(configuration["job"], configuration["fence"], "ready", {})
+    while True:
+        time.sleep(POLL_SECONDS)
+
+
 def take_work(session: WorkerSession, configuration: dict[str, Any]) -> int:
     """Does each item that it is given until it is told to stop."""
     while session.command("") not in {"stop", "drain"}:
@@ -57,7 +64,7 @@ def main(file: Path) -> int:
     link = WorkerLink.of(configuration["link"])
     session = WorkerSession(link, outlives_service=configuration["outlives_service"])
     session.start()
-    parts = {"emit_steps": emit_steps, "follow_orders": follow_orders, "take_work": take_work}
+    parts = {part.__name__: part for part in (emit_steps, follow_orders, ignore_orders, take_work)}
     return parts[configuration["part"]](session, configuration)
 
 

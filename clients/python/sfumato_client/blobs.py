@@ -32,8 +32,7 @@ from sfumato_client.errors import (
 
 # The largest chunk that WriteChunk takes.
 CHUNK_SIZE_BYTES = 1 << 20
-# A download that brings nothing for this long is dropped and resumed.
-READ_TIMEOUT_SECONDS = 60.0
+HASH_STEP_BYTES = 1 << 23
 
 
 class Hash(Protocol):
@@ -59,7 +58,8 @@ class Blobs:
             DataLoss: the file changed while it was read.
             SfumatoError: as for WriteChunk, or TransportLost without progress for the budget.
         """
-        digest, size_bytes = await asyncio.to_thread(file_digest, path)
+        read = await _hash(path)
+        digest, size_bytes = _named(read.digest), read.size_bytes
         request = blobs_pb2.CreateUploadRequest(
             request_id=request_id or new_request_id(),
             digest=digest,
@@ -114,7 +114,7 @@ class Blobs:
             SfumatoError: as for ReadBlob, or TransportLost without progress for the budget.
         """
         partial = destination.with_name(f".{destination.name}.{digest[-16:]}.part")
-        received = await asyncio.to_thread(_hash_existing, partial)
+        received = (await _hash(partial)).digest if partial.exists() else hashlib.sha256()
         if not partial.exists() or _named(received) != digest:
             try:
                 await self._append(digest, partial, received)
@@ -144,8 +144,8 @@ class Blobs:
         Raises:
             SfumatoError: as for ReadBlob, or TransportLost without progress for the budget.
         """
-        timing = self.caller.timing
-        backoff = Backoff(self.caller.policy, timing)
+        timing, policy = self.caller.timing, self.caller.policy
+        backoff = Backoff(policy, timing)
         size_bytes: int | None = None
         while size_bytes is None or offset < size_bytes:
             outcome: Refusal | Loss | RetryAfter = Loss(error=lost("the download ended too early"))
@@ -155,7 +155,7 @@ class Blobs:
                 metadata=self.caller.metadata,
             )
             try:
-                async for message in _with_timeout(stream):
+                async for message in _with_timeout(stream, policy.attempt_timeout_seconds):
                     if message.WhichOneof("message") == "blob":
                         size_bytes = message.blob.size_bytes
                     else:
@@ -166,7 +166,8 @@ class Blobs:
             except grpc.aio.AioRpcError as error:
                 outcome = classify(error)
             except TimeoutError:
-                outcome = Loss(error=lost(f"nothing arrived for {READ_TIMEOUT_SECONDS:g} s"))
+                silence = f"nothing arrived for {policy.attempt_timeout_seconds:g} s"
+                outcome = Loss(error=lost(silence))
             finally:
                 stream.cancel()
             if size_bytes is None or offset < size_bytes:
@@ -176,34 +177,42 @@ class Blobs:
 
 async def _with_timeout(
     stream: grpc.aio.UnaryStreamCall[blobs_pb2.ReadBlobRequest, blobs_pb2.ReadBlobResponse],
+    timeout_seconds: float,
 ) -> AsyncGenerator[blobs_pb2.ReadBlobResponse, None]:
     messages = aiter(stream)
     while True:
         try:
-            async with asyncio.timeout(READ_TIMEOUT_SECONDS):
+            async with asyncio.timeout(timeout_seconds):
                 message = await anext(messages)
         except StopAsyncIteration:
             return
         yield message
 
 
-def file_digest(path: Path) -> tuple[str, int]:
-    """`sha256:<hex>` and size in bytes of a file."""
-    with path.open("rb") as file:
-        return _named(hashlib.file_digest(file, "sha256")), file.tell()
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _HashedFile:
+    digest: Hash
+    size_bytes: int
+
+
+async def _hash(path: Path) -> _HashedFile:
+    """Reads a file. In steps, since no thread can be called back: a caller may leave between two."""
+    digest = hashlib.sha256()
+    with await asyncio.to_thread(path.open, "rb") as file:
+        while await asyncio.to_thread(_hash_step, file, digest):
+            continue
+        return _HashedFile(digest=digest, size_bytes=file.tell())
+
+
+def _hash_step(file: BinaryIO, digest: Hash) -> bool:
+    """Whether there may be more to hash."""
+    data = file.read(HASH_STEP_BYTES)
+    digest.update(data)
+    return bool(data)
 
 
 def _named(digest: Hash) -> str:
     return f"sha256:{digest.hexdigest()}"
-
-
-def _hash_existing(path: Path) -> Hash:
-    digest = hashlib.sha256()
-    if path.exists():
-        with path.open("rb") as file:
-            while chunk := file.read(CHUNK_SIZE_BYTES):
-                digest.update(chunk)
-    return digest
 
 
 def _read_at(file: BinaryIO, offset: int) -> bytes:

@@ -33,7 +33,8 @@ class RetryPolicy:
     maximum_delay_seconds: float = 10.0
     # Time without any success after which the last error is raised.
     budget_seconds: float = 60.0
-    # One attempt of a unary call; Wait calls add their own timeout.
+    # One attempt of a unary call, to which Wait calls add their own timeout; the silence after which
+    # a download, or a watch that has not yet attached, is taken for lost.
     attempt_timeout_seconds: float = 20.0
 
 

@@ -66,7 +66,10 @@ class Addresses:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Connection:
-    """Addresses and identity of a client."""
+    """Addresses and identity of a client.
+
+    Raises ValueError on construction for an identity that metadata cannot carry.
+    """
 
     addresses: Addresses = Addresses()
     api_key: str | None = None
@@ -80,6 +83,12 @@ class Connection:
             addresses=Addresses.from_environment(environment),
             api_key=environment.get(API_KEY_VARIABLE) or None,
         )
+
+    def __post_init__(self) -> None:
+        for name, value in (("API key", self.api_key), ("principal", self.principal)):
+            if value is not None and not (value.isascii() and value.isprintable()):
+                # Without the value: a key stays out of messages and logs.
+                raise ValueError(f"the {name} may hold printable ASCII characters only")
 
     def metadata(self) -> CallMetadata:
         """Metadata that every call carries."""

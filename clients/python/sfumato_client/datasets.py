@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
 from sfumato.blobs.v1 import blobs_pb2_grpc
-from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc
+from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc, imports_pb2, versions_pb2
 from sfumato_client.blobs import Blobs
 from sfumato_client.calls import Caller, RetryPolicy, with_request_id
 from sfumato_client.channel import ChannelPair
@@ -36,28 +36,28 @@ class Datasets:
         )
 
     async def create_import(
-        self, request: datasets_pb2.CreateImportRequest
-    ) -> datasets_pb2.CreateImportResponse:
+        self, request: imports_pb2.CreateImportRequest
+    ) -> imports_pb2.CreateImportResponse:
         """Asks for an import and answers the queued job. Without a request id it makes one."""
         return await self.caller.repeatable(self.stub.CreateImport, with_request_id(request))
 
-    async def get_import(self, name: str) -> datasets_pb2.Import:
+    async def get_import(self, name: str) -> imports_pb2.Import:
         """The job as it stands."""
         return await self._imports.get(name)
 
-    def list_imports(self, *, page_size: int = 0) -> AsyncGenerator[datasets_pb2.Import, None]:
+    def list_imports(self, *, page_size: int = 0) -> AsyncGenerator[imports_pb2.Import, None]:
         """Newest first, over all pages."""
         return pages(
             lambda page_token: self.caller.repeatable(
                 self.stub.ListImports,
-                datasets_pb2.ListImportsRequest(page_size=page_size, page_token=page_token),
+                imports_pb2.ListImportsRequest(page_size=page_size, page_token=page_token),
             ),
             lambda page: page.imports,
         )
 
     async def wait_import(
         self, name: str, *, timeout_seconds: float | None = None
-    ) -> datasets_pb2.Import:
+    ) -> imports_pb2.Import:
         """Waits until the job has ended, or for the time given; "not done" is no error."""
         return await self._imports.wait(name, timeout_seconds)
 
@@ -67,17 +67,17 @@ class Datasets:
         *,
         cursor: Cursor | None = None,
         on_reconnecting: Callable[[Reconnecting], None] | None = None,
-    ) -> AsyncGenerator[WatchItem[datasets_pb2.Import, datasets_pb2.ImportEvent], None]:
+    ) -> AsyncGenerator[WatchItem[imports_pb2.Import, imports_pb2.ImportEvent], None]:
         """Follows the job: each event once, in order, across lost connections (`Watch.items`)."""
         return self._imports.watch(name, cursor, on_reconnecting)
 
-    async def cancel_import(self, name: str) -> datasets_pb2.Import:
+    async def cancel_import(self, name: str) -> imports_pb2.Import:
         """Ends an import; nothing of it is kept."""
         return await self._imports.cancel(name)
 
     async def delete_import(self, name: str) -> None:
         """Removes a job that has ended, with its log. After a loss it is not repeated."""
-        await self.caller.once(self.stub.DeleteImport, datasets_pb2.DeleteImportRequest(name=name))
+        await self.caller.once(self.stub.DeleteImport, imports_pb2.DeleteImportRequest(name=name))
 
     async def get_dataset(self, name: str) -> datasets_pb2.Dataset:
         """The dataset with its latest version."""
@@ -88,19 +88,19 @@ class Datasets:
 
     async def get_dataset_version(
         self, dataset: str, *, version: int | None = None
-    ) -> datasets_pb2.DatasetVersion:
+    ) -> versions_pb2.DatasetVersion:
         """One version, by default the latest."""
         response = await self.caller.repeatable(
             self.stub.GetDatasetVersion,
             datasets_pb2.GetDatasetVersionRequest(
-                version=datasets_pb2.VersionRef(dataset=dataset, number=version)
+                version=versions_pb2.VersionRef(dataset=dataset, number=version)
             ),
         )
         return response.version
 
     def list_dataset_versions(
         self, dataset: str, *, page_size: int = 0
-    ) -> AsyncGenerator[datasets_pb2.DatasetVersion, None]:
+    ) -> AsyncGenerator[versions_pb2.DatasetVersion, None]:
         """Newest first, over all pages."""
         return pages(
             lambda page_token: self.caller.repeatable(
@@ -130,7 +130,7 @@ class Datasets:
             lambda page_token: self.caller.repeatable(
                 self.stub.ListSamples,
                 datasets_pb2.ListSamplesRequest(
-                    version=datasets_pb2.VersionRef(dataset=dataset, number=version),
+                    version=versions_pb2.VersionRef(dataset=dataset, number=version),
                     page_size=page_size,
                     page_token=page_token,
                 ),
@@ -145,7 +145,7 @@ class Datasets:
         return await self.caller.repeatable(
             self.stub.PinVersion,
             datasets_pb2.PinVersionRequest(
-                version=datasets_pb2.VersionRef(dataset=dataset, number=version),
+                version=versions_pb2.VersionRef(dataset=dataset, number=version),
                 holder=holder,
                 lease=duration(lease_seconds),
             ),
@@ -156,13 +156,13 @@ class Datasets:
         await self.caller.repeatable(
             self.stub.UnpinVersion,
             datasets_pb2.UnpinVersionRequest(
-                version=datasets_pb2.VersionRef(dataset=dataset, number=version), holder=holder
+                version=versions_pb2.VersionRef(dataset=dataset, number=version), holder=holder
             ),
         )
 
     async def read_manifest(
         self, dataset: str, *, version: int | None = None
-    ) -> tuple[datasets_pb2.DatasetVersion, list[datasets_pb2.Sample]]:
+    ) -> tuple[versions_pb2.DatasetVersion, list[datasets_pb2.Sample]]:
         """One version with all its samples by file name, in one stream.
 
         Raises:
@@ -170,15 +170,15 @@ class Datasets:
             SfumatoError: a refusal, or TransportLost.
         """
         request = datasets_pb2.StreamSamplesRequest(
-            version=datasets_pb2.VersionRef(dataset=dataset, number=version)
+            version=versions_pb2.VersionRef(dataset=dataset, number=version)
         )
         return await self.caller.repeat(lambda: self._read_manifest_once(request))
 
     async def _read_manifest_once(
         self, request: datasets_pb2.StreamSamplesRequest
-    ) -> tuple[datasets_pb2.DatasetVersion, list[datasets_pb2.Sample]]:
+    ) -> tuple[versions_pb2.DatasetVersion, list[datasets_pb2.Sample]]:
         stream = self.stub.StreamSamples(request, metadata=self.caller.metadata)
-        found = datasets_pb2.DatasetVersion()
+        found = versions_pb2.DatasetVersion()
         samples: list[datasets_pb2.Sample] = []
         async for message in stream:
             if message.WhichOneof("message") == "version":
@@ -194,7 +194,7 @@ class _Answer(Protocol):
     """What Get, Wait and Cancel answer."""
 
     @property
-    def import_job(self) -> datasets_pb2.Import: ...
+    def import_job(self) -> imports_pb2.Import: ...
 
 
 def _calls(
@@ -202,24 +202,24 @@ def _calls(
     watch_stub: datasets_pb2_grpc.DatasetsServiceStub,
     caller: Caller,
     watch_policy: RetryPolicy,
-) -> JobCalls[datasets_pb2.Import, datasets_pb2.ImportEvent, _Answer]:
+) -> JobCalls[imports_pb2.Import, imports_pb2.ImportEvent, _Answer]:
     return JobCalls(
         caller=caller,
         watch_policy=watch_policy,
         resource_of=lambda answer: answer.import_job,
         ask_get=lambda name: caller.repeatable(
-            stub.GetImport, datasets_pb2.GetImportRequest(name=name)
+            stub.GetImport, imports_pb2.GetImportRequest(name=name)
         ),
         ask_wait=lambda name, seconds: caller.repeatable(
             stub.WaitImport,
-            datasets_pb2.WaitImportRequest(name=name, timeout=duration(seconds)),
+            imports_pb2.WaitImportRequest(name=name, timeout=duration(seconds)),
             additional_timeout_seconds=seconds,
         ),
         ask_cancel=lambda name: caller.repeatable(
-            stub.CancelImport, datasets_pb2.CancelImportRequest(name=name)
+            stub.CancelImport, imports_pb2.CancelImportRequest(name=name)
         ),
         open_watch=lambda name, at: watch_stub.WatchImport(
-            datasets_pb2.WatchImportRequest(
+            imports_pb2.WatchImportRequest(
                 name=name, after_sequence=at.sequence, log_id=at.log_id, replay=at.replay
             ),
             metadata=caller.metadata,

@@ -36,9 +36,15 @@ class BackgroundTasks:
         task.add_done_callback(self._forget)
         return task
 
-    async def finish(self) -> None:
-        """Waits until everything that runs has ended by itself."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    async def finish(self, *, within_seconds: float | None = None) -> bool:
+        """Waits until everything that runs has ended by itself; answers whether it has.
+
+        What has not by then goes on, also when the wait is given up.
+        """
+        if not self._tasks:
+            return True
+        _, unfinished = await asyncio.wait(self._tasks, timeout=within_seconds)
+        return not unfinished
 
     async def cancel(self) -> None:
         """Cancels what runs and waits for its end."""

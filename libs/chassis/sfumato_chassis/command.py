@@ -5,12 +5,25 @@ loaded by name and only when it is asked for.
 """
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
+
+INTERRUPTED = 130
+"""128 + SIGINT, as shells have it."""
 
 
 def main() -> int:
     """Runs the command; answers its exit code."""
-    arguments = sys.argv[1:]
+    try:
+        return run(sys.argv[1:])
+    except KeyboardInterrupt:
+        # While modules load; from then on the services and the client have answers of their own.
+        sys.stderr.write("interrupted\n")
+        return INTERRUPTED
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Serves, or leaves the arguments to the client."""
     if arguments[:1] == ["serve"]:
         from sfumato_chassis.serve import main as serve
 

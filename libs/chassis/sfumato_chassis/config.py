@@ -6,7 +6,6 @@ an error, in the file and in the environment. ``sfumato config show`` prints eve
 
 import dataclasses
 import math
-import tomllib
 import types
 import typing
 from collections.abc import Mapping
@@ -16,14 +15,19 @@ from typing import Any, TypeVar
 
 PREFIX = "SFUMATO_"
 DEFAULT_FILE = "sfumato.toml"
+MAX_PORT = 65_535
+MAX_RETENTION_HOURS = 876_000.0
+"""A hundred years: more would lead past the last date that there is."""
 
 Section = TypeVar("Section")
 Number = TypeVar("Number", int, float)
 
 
-def at_least(minimum: float, default: Number) -> Number:
-    """A field of a section with a smallest value, which ``load_config`` checks."""
-    bounded: Number = dataclasses.field(default=default, metadata={"minimum": minimum})
+def at_least(minimum: float, default: Number, *, at_most: float = math.inf) -> Number:
+    """A field of a section with a smallest and a largest value, which ``load_config`` checks."""
+    bounded: Number = dataclasses.field(
+        default=default, metadata={"minimum": minimum, "maximum": at_most}
+    )
     return bounded
 
 
@@ -47,13 +51,13 @@ class ServerConfig:
     """
 
     host: str = "127.0.0.1"
-    port: int = at_least(0, 7433)
+    port: int = at_least(0, 7433, at_most=MAX_PORT)
     heartbeat_seconds: float = at_least(0.01, 10.0)
     watch_max_age_seconds: float = at_least(0.01, 1800.0)
     unary_deadline_seconds: float = at_least(0.01, 60.0)
     drain_seconds: float = at_least(0.1, 25.0)
     reflection: bool = True
-    metrics_port: int = at_least(0, 0)
+    metrics_port: int = at_least(0, 0, at_most=MAX_PORT)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,10 +101,12 @@ class WorkersConfig:
 
     Attributes:
         lease_seconds: How long a worker goes on without an answer from its service.
+        rest_seconds: How long it may take after that to come to rest; then it ends itself.
         threads: OpenMP threads of each; 0 leaves it to the library.
     """
 
     lease_seconds: float = at_least(0.1, 60.0)
+    rest_seconds: float = at_least(0.1, 20.0)
     threads: int = at_least(0, 0)
 
 
@@ -185,7 +191,7 @@ def load_config(
             if origin != "default":
                 where = f"{name}.{field.name} ({origin})"
                 value = convert(value, hints[field.name], where)
-                check_minimum(value, field, where)
+                check_bounds(value, field, where)
             values[field.name] = value
             settings.append(Setting(section=name, field=field.name, value=value, origin=origin))
         loaded[kind] = kind(**values)
@@ -194,6 +200,8 @@ def load_config(
 
 def read_tables(file: Path, sections: Mapping[str, type]) -> Mapping[str, Mapping[str, Any]]:
     """The tables of a TOML file; unknown ones are an error."""
+    import tomllib  # most processes have no file
+
     try:
         tables = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
@@ -222,11 +230,15 @@ def check_environment(environment: Mapping[str, str], sections: Mapping[str, typ
             raise ConfigError(f"environment {variable}: no such setting")
 
 
-def check_minimum(value: Any, field: dataclasses.Field[Any], where: str) -> None:
-    """Refuses a value below the field's smallest."""
-    minimum = field.metadata.get("minimum")
-    if minimum is not None and value < minimum:
-        raise ConfigError(f"{where}: must be at least {minimum:g}")
+def check_bounds(value: Any, field: dataclasses.Field[Any], where: str) -> None:
+    """Refuses a value below the field's smallest or above its largest."""
+    if not field.metadata:
+        return
+    minimum, maximum = field.metadata["minimum"], field.metadata["maximum"]
+    if value < minimum:
+        raise ConfigError(f"{where}: must be at least {minimum:.16g}")
+    if value > maximum:
+        raise ConfigError(f"{where}: must be at most {maximum:.16g}")
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:

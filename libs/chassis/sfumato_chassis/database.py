@@ -7,9 +7,11 @@ meets SQLITE_BUSY_SNAPSHOT at once when another process wrote in between.
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import sqlalchemy
@@ -55,32 +57,70 @@ class Timestamp(TypeDecorator[datetime]):
 
 
 class Lane:
-    """Threads that run short functions, each thread on a connection of its own that stays open."""
+    """Threads that run short functions, each thread on a connection of its own that stays open.
 
-    def __init__(self, engine: Engine, *, name: str, num_threads: int) -> None:
+    An executor would do the same, but its handing over costs as much as a small read.
+    """
+
+    def __init__(self, engine: Engine, *, begin: str, name: str, num_threads: int) -> None:
         self._engine = engine
-        self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix=name)
-        self._own = threading.local()
-        self._opened: list[Connection] = []
+        self._begin = begin
+        self._waiting: SimpleQueue[tuple[asyncio.Future[Any], Work[Any]] | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"{name}-{index}", daemon=True)
+            for index in range(num_threads)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     async def run(self, work: Work[Result]) -> Result:
         """Runs ``work`` between begin and commit; an exception rolls back."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._transact, work)
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.put((future, work))
+        return await future
 
     def close(self) -> None:
-        """Waits for what runs and closes every connection."""
-        self._threads.shutdown()
-        for connection in self._opened:
-            connection.close()
+        """Waits for what was handed over and closes every connection."""
+        for _ in self._threads:
+            self._waiting.put(None)
+        for thread in self._threads:
+            thread.join()
         self._engine.dispose()
 
-    def _transact(self, work: Work[Result]) -> Result:
-        connection: Connection | None = getattr(self._own, "connection", None)
-        if connection is None:
-            connection = self._own.connection = self._engine.connect()
-            self._opened.append(connection)
+    def _serve(self) -> None:
+        with ExitStack() as stack:
+            connection: Connection | None = None
+            while (handed := self._waiting.get()) is not None:
+                future, work = handed
+                if future.cancelled():
+                    continue
+                try:
+                    if connection is None:
+                        connection = stack.enter_context(self._engine.connect())
+                    answer = partial(future.set_result, self._transact(connection, work))
+                except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
+                    answer = partial(future.set_exception, error)
+                tell(future, answer)
+                del handed, future, work, answer  # they would live until the next is handed over
+
+    def _transact(self, connection: Connection, work: Work[Result]) -> Result:
+        driver = connection.connection.dbapi_connection
+        assert driver is not None
         with connection.begin():
+            # Not by SQLAlchemy's hook: an engine that has one looks for more at every statement.
+            driver.cursor().execute(self._begin)
             return work(connection)
+
+
+def tell(future: asyncio.Future[Any], answer: Callable[[], None]) -> None:
+    """Answers in the loop's thread, if anybody waits there still."""
+
+    def answer_if_awaited() -> None:
+        if not future.done():
+            answer()
+
+    with suppress(RuntimeError):  # the loop is closed
+        future.get_loop().call_soon_threadsafe(answer_if_awaited)
 
 
 class Database:
@@ -88,10 +128,18 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        writing = open_engine(url, begin="BEGIN IMMEDIATE", num_connections=1)
-        reading = open_engine(url, begin="BEGIN", num_connections=NUM_READERS)
-        self._writer = Lane(writing, name="store-writer", num_threads=1)
-        self._readers = Lane(reading, name="store-reader", num_threads=NUM_READERS)
+        self._writer = Lane(
+            open_engine(url, num_connections=1),
+            begin="BEGIN IMMEDIATE",
+            name="store-writer",
+            num_threads=1,
+        )
+        self._readers = Lane(
+            open_engine(url, num_connections=NUM_READERS),
+            begin="BEGIN",
+            name="store-reader",
+            num_threads=NUM_READERS,
+        )
 
     async def write(self, work: Work[Result]) -> Result:
         """Runs ``work`` in one transaction and commits it; an exception rolls it back.
@@ -110,8 +158,8 @@ class Database:
         self._readers.close()
 
 
-def open_engine(url: str, *, begin: str, num_connections: int) -> Engine:
-    """An engine whose transactions open with ``begin``.
+def open_engine(url: str, *, num_connections: int) -> Engine:
+    """An engine on whose connections ``BEGIN`` is the caller's to say.
 
     Raises ValueError for a URL that is not SQLite in a local file.
     """
@@ -133,18 +181,11 @@ def open_engine(url: str, *, begin: str, num_connections: int) -> Engine:
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, record: Any) -> None:
         del record
-        # The driver's own transaction control is off; the begin hook below takes its place.
+        # The driver's own transaction control is off: a transaction begins as its lane says.
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MILLISECONDS}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
-
-    @event.listens_for(engine, "begin")
-    def start(connection: Connection) -> None:
-        # Straight to the driver: through SQLAlchemy it costs more than many a read.
-        driver = connection.connection.dbapi_connection
-        assert driver is not None
-        driver.cursor().execute(begin)
 
     return engine

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 from sfumato_chassis.process import ProcessIdentity, identify, is_alive, kill, wait_for_exit
 
+NUM_LOGS_KEPT = 5
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSpec:
@@ -19,14 +21,16 @@ class WorkerSpec:
     Attributes:
         worker_id: Made by the service.
         module: Run as ``python -m module CONFIGURATION_FILE``.
-        configuration: Frozen; written as JSON to a file that only this user can read.
-        directory: Holds that file and the worker's log.
+        configuration: Frozen; written there as JSON that only this user can read.
+        configuration_file: Whoever asked for the worker removes it.
+        log_folder: Of the worker's log; the newest few that lie there are kept.
     """
 
     worker_id: str
     module: str
     configuration: Mapping[str, Any]
-    directory: Path
+    configuration_file: Path
+    log_folder: Path
 
 
 class Executor(Protocol):
@@ -57,18 +61,20 @@ class LocalExecutor:
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     async def start(self, spec: WorkerSpec) -> ProcessIdentity:
-        spec.directory.mkdir(parents=True, exist_ok=True)
-        configuration = spec.directory / f"{spec.worker_id}.json"
-        descriptor = os.open(configuration, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        spec.configuration_file.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        descriptor = os.open(spec.configuration_file, flags, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(spec.configuration, file, allow_nan=False)
         environment = dict(os.environ)
         if self._threads:
             environment["OMP_NUM_THREADS"] = str(self._threads)
-        with (spec.directory / f"{spec.worker_id}.log").open("ab") as log:
+        spec.log_folder.mkdir(parents=True, exist_ok=True)
+        remove_old_logs(spec.log_folder, num_kept=NUM_LOGS_KEPT - 1)
+        with (spec.log_folder / f"{spec.worker_id}.log").open("ab") as log:
             child = subprocess.Popen(  # noqa: ASYNC220 - returns once the program is started
                 # -P: what lies in the working folder is not imported.
-                [sys.executable, "-P", "-m", spec.module, str(configuration)],
+                [sys.executable, "-P", "-m", spec.module, str(spec.configuration_file)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -89,3 +95,10 @@ class LocalExecutor:
 
     def kill(self, worker: ProcessIdentity) -> None:
         kill(worker)
+
+
+def remove_old_logs(folder: Path, *, num_kept: int) -> None:
+    """Removes all but the newest logs of a folder."""
+    logs = sorted(folder.glob("*.log"), key=lambda log: log.stat().st_mtime_ns, reverse=True)
+    for log in logs[num_kept:]:
+        log.unlink()

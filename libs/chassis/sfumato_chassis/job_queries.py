@@ -7,7 +7,7 @@ from sqlalchemy import Connection, bindparam, select
 from sfumato_chassis.errors import NotFound, Reason
 from sfumato_chassis.job_rows import to_job
 from sfumato_chassis.jobs import Event, Job, JobState
-from sfumato_chassis.paging import Page, cut_page, decode_token
+from sfumato_chassis.paging import Page, read_page
 from sfumato_chassis.tables import job_events, jobs, request_ids
 
 MAX_EVENTS_READ = 250
@@ -56,18 +56,15 @@ def select_job_page(
     connection: Connection, kind: str, owner: str, *, size: int, token: str
 ) -> Page[Job]:
     """A page of ``owner``'s jobs, newest first."""
-    query = {"list": kind, "owner": owner}
-    statement = (
-        select(jobs)
-        .where(jobs.c.kind == kind, jobs.c.owner == owner)
-        .order_by(jobs.c.ordinal.desc())
-        .limit(size + 1)
+    return read_page(
+        connection,
+        select(jobs).where(jobs.c.kind == kind, jobs.c.owner == owner),
+        [jobs.c.ordinal],
+        to_job,
+        query={"list": kind, "owner": owner},
+        size=size,
+        token=token,
     )
-    if token:
-        (before,) = decode_token(query, token, [int])
-        statement = statement.where(jobs.c.ordinal < before)
-    found = [to_job(row) for row in connection.execute(statement)]
-    return cut_page(found, size, query, lambda job: [job.ordinal])
 
 
 def jobs_in_states(connection: Connection, kind: str, *states: JobState) -> Sequence[Job]:
@@ -81,12 +78,12 @@ def jobs_in_states(connection: Connection, kind: str, *states: JobState) -> Sequ
 def select_events(
     connection: Connection, job: str, after_sequence: int, *, kind: str | None = None
 ) -> Sequence[Event]:
-    """Up to 500 events of a job's log that follow ``after_sequence``, of one kind if it is given."""
+    """Up to MAX_EVENTS_READ events that follow ``after_sequence``, of one kind if it is given."""
     values: dict[str, str | int] = {"job": job, "after_sequence": after_sequence}
     statement = _EVENTS
     if kind is not None:
         statement, values["kind"] = _EVENTS_OF_KIND, kind
     return [
         Event(sequence=row.sequence, time=row.time, kind=row.kind, data=row.data)
-        for row in connection.execute(statement, values)
+        for row in connection.execute(statement, values).all()
     ]

@@ -36,6 +36,7 @@ from sfumato_chassis.jobs import (
     JobKind,
     JobState,
     NewEvent,
+    number_events,
     state_after,
 )
 from sfumato_chassis.paging import Page
@@ -235,6 +236,8 @@ class JobStore:
     ) -> tuple[Job, int]:
         """Appends a worker's events once each, however often it sends them.
 
+        An end that comes after a Cancel was acknowledged ends the job CANCELLED.
+
         Args:
             name: The job.
             fence: The fence that the worker was started with.
@@ -387,15 +390,7 @@ class JobStore:
 
     def _append(self, connection: Connection, job: Job, events: Sequence[NewEvent]) -> Job:
         now = self._clock.now()
-        numbered = [
-            Event(
-                sequence=sequence,
-                time=min(event.time or now, now),
-                kind=event.kind,
-                data=event.data,
-            )
-            for sequence, event in enumerate(events, start=job.last_sequence + 1)
-        ]
+        numbered = number_events(job, events, now)
         state, failure = job.state, job.failure
         for event in numbered:
             if state in ENDED:

@@ -131,11 +131,12 @@ class JobSurface(Generic[ResourceT]):
         )
         async for message in messages:
             if isinstance(message, watching.Happened):
-                if message.told is None and self._succeeded is not None:
-                    resource = await self.get(request.name)
-                    yield response(event=self._succeeded(message.event, resource))
-                else:
-                    yield message.told
+                for event, told in message.events:
+                    if told is not None:
+                        yield told
+                    elif self._succeeded is not None:
+                        resource = await self.get(request.name)
+                        yield response(event=self._succeeded(event, resource))
             else:
                 yield response(**self._field(message, limits.heartbeat_seconds))
 

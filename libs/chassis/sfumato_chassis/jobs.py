@@ -144,6 +144,32 @@ def state_after(state: JobState, event: NewEvent | Event) -> JobState:
             return state
 
 
+def taken_in(state: JobState, event: NewEvent) -> NewEvent:
+    """``event`` as a job in ``state`` takes it.
+
+    A Cancel that was acknowledged holds: whatever ends the attempt after that ends the job CANCELLED. A
+    result that was on its way is dropped and nothing is published; a failure is dropped as well, since
+    the work that failed was given up before and the failure may be the cancel's own doing.
+    """
+    if state is JobState.CANCELLING and event.kind in {"succeeded", "failed", "interrupted"}:
+        return NewEvent(kind="cancelled", time=event.time)
+    return event
+
+
+def number_events(job: Job, events: Sequence[NewEvent], now: datetime) -> Sequence[Event]:
+    """``events`` as they follow in the log of ``job``, none of them later than ``now``."""
+    taken = [taken_in(job.state, event) for event in events]
+    return [
+        Event(
+            sequence=sequence,
+            time=min(event.time or now, now),
+            kind=event.kind,
+            data=event.data,
+        )
+        for sequence, event in enumerate(taken, start=job.last_sequence + 1)
+    ]
+
+
 def failed_event(failure: JobFailure) -> NewEvent:
     """The event that ends a job without a result."""
     return NewEvent(kind="failed", data=failure.to_json())

@@ -3,6 +3,9 @@
 A holder that dies stops renewing and the lease frees itself. Taking one over raises the fence, so that
 what an old holder still writes can be told from what the new one writes. Devices are leased under
 ``device:<host id>:<device>``, datasets under ``dataset:<name>``.
+
+No two processes work on one device. A service holds its device's lease for a worker process that may
+outlive it, so that lease lasts longer than the process can: see :func:`lease_for_worker`.
 """
 
 import socket
@@ -19,6 +22,7 @@ from sfumato_chassis.tables import leases
 
 DEFAULT_LEASE = timedelta(seconds=30)
 RENEWALS_PER_LEASE = 3
+RENEWAL_SECONDS = DEFAULT_LEASE.total_seconds() / RENEWALS_PER_LEASE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,6 +113,20 @@ def find_lease(connection: Connection, key: str) -> Lease | None:
         select(leases).where(leases.c.key == key)
     ).one_or_none()
     return None if row is None else Lease(**row._mapping)
+
+
+def lease_for_worker(lease_seconds: float, rest_seconds: float) -> timedelta:
+    """How long a device's lease lasts that is renewed every ``RENEWAL_SECONDS`` for a worker.
+
+    When the service dies, the worker goes on for its own lease and then has some time to come to rest,
+    after which it ends itself. Whoever gets the device once this lease has lapsed finds it free, even
+    if renewals had failed for a whole default lease before the service died.
+
+    Args:
+        lease_seconds: How long the worker goes on without an answer from its service.
+        rest_seconds: How long it may take after that to come to rest.
+    """
+    return timedelta(seconds=lease_seconds + rest_seconds) + DEFAULT_LEASE
 
 
 def device_key(device: str) -> str:

@@ -6,8 +6,12 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from datetime import datetime
+from typing import Any, Generic, TypeVar
 
+from sqlalchemy import Column, Connection, Select, String, literal, tuple_
+
+from sfumato_chassis.database import Timestamp, microseconds_of, time_at
 from sfumato_chassis.errors import InvalidArgument, Reason
 
 DEFAULT_PAGE_SIZE = 50
@@ -82,6 +86,55 @@ def rows_that_fit(rows: Sequence[Row], size_bytes: Callable[[Row], int]) -> Sequ
         if index and total > MAX_PAGE_BYTES:
             return rows[:index]
     return rows
+
+
+def read_page(
+    connection: Connection,
+    statement: Select[Any],
+    order: Sequence[Column[Any]],
+    to_row: Callable[[Any], Row],
+    *,
+    query: Mapping[str, str],
+    size: int,
+    token: str,
+    ascending: bool = False,
+) -> Page[Row]:
+    """A page of a list in the database.
+
+    Args:
+        statement: Selects the whole list.
+        order: What it is ordered by, together unique; from the last (the newest) on unless ``ascending``.
+        to_row: Makes what the page holds of what the database answers.
+
+    Raises:
+        InvalidArgument: PAGE_TOKEN_INVALID.
+    """
+    if token:
+        key = decode_token(query, token, [key_type(column) for column in order])
+        pairs = zip(order, key, strict=True)
+        last = tuple_(*(literal(value_of(column, part), column.type) for column, part in pairs))
+        statement = statement.where(tuple_(*order) > last if ascending else tuple_(*order) < last)
+    by = order if ascending else [column.desc() for column in order]
+    rows = connection.execute(statement.order_by(*by).limit(size + 1)).all()
+    page = cut_page(
+        rows, size, query, lambda row: [part_of(row._mapping[column]) for column in order]
+    )
+    return Page(rows=[to_row(row) for row in page.rows], next_page_token=page.next_page_token)
+
+
+def key_type(column: Column[Any]) -> type:
+    """What stands in a token for a value of ``column``."""
+    return str if isinstance(column.type, String) else int
+
+
+def part_of(value: int | str | datetime) -> int | str:
+    """A column's value as part of a key: times as microseconds, which compare exactly."""
+    return microseconds_of(value) if isinstance(value, datetime) else value
+
+
+def value_of(column: Column[Any], part: int | str) -> int | str | datetime:
+    """The inverse of :func:`part_of`."""
+    return time_at(int(part)) if isinstance(column.type, Timestamp) else part
 
 
 def cut_page(

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
@@ -24,13 +25,35 @@ from sfumato_chassis.failpoints import Failpoint
 from sfumato_chassis.identifiers import NewName
 from sfumato_chassis.job_store import JobStore
 from sfumato_chassis.jobs import JobKind
-from sfumato_chassis.leases import LeaseStore
+from sfumato_chassis.leases import LeaseStore, lease_for_worker
 from sfumato_chassis.uploads import UploadStore
 from sfumato_chassis.wakeups import Wakeups
 from sfumato_chassis.watching import WatchLimits
 from sfumato_chassis.worker_channel import OnReport, WorkerChannel
 
 DATABASE_FILE = "sfumato.sqlite3"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrainLimits:
+    """Each step of a stop has its own time, so that one that hangs does not keep the later ones away.
+
+    Attributes:
+        rest_seconds: How long a service waits for its workers to come to rest before it ends them.
+        service_seconds: How long a service may take for that and for noting what became of its jobs.
+        stream_seconds: How long streams may take to end after that.
+    """
+
+    rest_seconds: float
+    service_seconds: float
+    stream_seconds: float
+
+    @classmethod
+    def of(cls, seconds: float) -> "DrainLimits":
+        """The parts of ``seconds``; some are left for the end."""
+        return cls(
+            rest_seconds=0.5 * seconds, service_seconds=0.7 * seconds, stream_seconds=0.2 * seconds
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +93,17 @@ class Platform:
             max_age_seconds=server.watch_max_age_seconds,
         )
 
+    @property
+    def device_lease(self) -> timedelta:
+        """How long a device's lease lasts that is held for a worker."""
+        workers = self.config.section(WorkersConfig)
+        return lease_for_worker(workers.lease_seconds, workers.rest_seconds)
+
+    @property
+    def drain_limits(self) -> DrainLimits:
+        """How the time between SIGTERM and exit is divided."""
+        return DrainLimits.of(self.config.section(ServerConfig).drain_seconds)
+
     def job_store(self, kind: JobKind, *, on_queue: Callable[[], None]) -> JobStore:
         """A store of one kind of job; ``on_queue`` is called when its queue has moved."""
         return JobStore(
@@ -91,6 +125,7 @@ class Platform:
             new_name=self.new_name,
             run_folder=self.data_dir / "run",
             lease_seconds=self.config.section(WorkersConfig).lease_seconds,
+            rest_seconds=self.config.section(WorkersConfig).rest_seconds,
             on_report=on_report,
         )
 

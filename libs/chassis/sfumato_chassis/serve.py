@@ -61,13 +61,13 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs ``sfumato serve``; answers the exit code: 0, or 78 for a configuration that cannot be used."""
+    # Hundreds of modules load now and stay; to walk through them again and again while they do takes a
+    # seventh of the start. The collector is on again once the server is ready.
+    gc.disable()
     parsed = parse_arguments(arguments)
     names = [name for name in SERVICES if not parsed.only or name in parsed.only]
     try:
         config = read_config(parsed)
-        # Hundreds of modules load now and stay; to walk through them again and again while they do
-        # takes a seventh of the start. The collector is on again once the server is ready.
-        gc.disable()
         from sfumato_chassis.serving import run
 
         asyncio.run(run(config, names))

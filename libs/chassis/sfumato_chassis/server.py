@@ -20,7 +20,6 @@ from sfumato_chassis.principals import Authenticator
 from sfumato_chassis.requests import purge_tombstones
 
 BLOB_SERVICE = blobs_pb2.DESCRIPTOR.services_by_name["BlobService"].full_name
-STOP_GRACE_SECONDS = 5.0
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 MAINTENANCE_SECONDS = 3600.0
 
@@ -99,8 +98,9 @@ class Server:
         await self._health.enter_graceful_shutdown()
         self._platform.draining.set()
         await self._background.cancel()
-        await each(service.drain() for service in self._services)
-        await self._server.stop(STOP_GRACE_SECONDS)
+        limits = self._platform.drain_limits
+        await each(within(limits.service_seconds, service.drain()) for service in self._services)
+        await self._server.stop(limits.stream_seconds)
         await each(service.stop() for service in self._services)
         self._close_metrics()
         log.info("stopped")
@@ -141,6 +141,12 @@ async def each(work: Iterable[Awaitable[None]]) -> None:
     for outcome in await asyncio.gather(*work, return_exceptions=True):
         if isinstance(outcome, Exception):
             log.error("a service failed", exc_info=outcome)
+
+
+async def within(seconds: float, work: Awaitable[None]) -> None:
+    """Does ``work``, or raises TimeoutError."""
+    async with asyncio.timeout(seconds):
+        await work
 
 
 def is_loopback(host: str) -> bool:

@@ -52,10 +52,9 @@ class Snapshot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Happened:
-    """One event, and what the watch makes of it."""
+    """Events in order, each with what the watch makes of it."""
 
-    event: Event
-    told: Any
+    events: Sequence[tuple[Event, Any]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,8 +103,8 @@ async def read_ahead(
     after_sequence: int,
     last_sequence: int,
     tell: Callable[[Event], Any],
-) -> AsyncIterator[tuple[Event, Any]]:
-    """Yields the events up to ``last_sequence``; one more read is under way while one is sent."""
+) -> AsyncIterator[Sequence[tuple[Event, Any]]]:
+    """Yields what each read finds up to ``last_sequence``; the next is under way while one is sent."""
 
     def read(after: int) -> asyncio.Task[Sequence[tuple[Event, Any]]]:
         return asyncio.create_task(store.events(name, after, lambda event: (event, tell(event))))
@@ -116,9 +115,7 @@ async def read_ahead(
             batch = await ahead
             reached = batch[-1][0].sequence if batch else last_sequence
             ahead = read(reached) if reached < last_sequence else None
-            for event, told in batch:
-                if event.sequence <= last_sequence:
-                    yield event, told
+            yield [pair for pair in batch if pair[0].sequence <= last_sequence]
     finally:
         if ahead is not None:
             ahead.cancel()
@@ -172,10 +169,11 @@ async def watch(
         try:
             # The job is read before its events: what it says has happened is then in the log.
             job = await store.get(name, owner)
-            async for event, told in read_ahead(store, name, delivered, job.last_sequence, tell):
-                yield Happened(event=event, told=told)
-                delivered = event.sequence
-                spoke = clock.monotonic()
+            async for events in read_ahead(store, name, delivered, job.last_sequence, tell):
+                if events:
+                    yield Happened(events=events)
+                    delivered = events[-1][0].sequence
+                    spoke = clock.monotonic()
             if delivered < job.last_sequence:
                 continue  # the job was removed, as the next look will tell
             if job.ended:

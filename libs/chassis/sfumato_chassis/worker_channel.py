@@ -2,7 +2,11 @@
 
 The channel listens on a loopback port of its own. Its address stands in ``<data_dir>/run``, where a
 worker that outlives its service finds the next one. Each worker proves itself with a token that only
-its configuration file and a hash in the database hold.
+its configuration file and a hash in the database hold. The file lies in ``<data_dir>/run/<service>`` and
+is removed once the worker is gone.
+
+A worker goes on for as long as its lease lasts. One that was told to end and does not is ended: what it
+had not saved is lost, and whoever waits for its device gets it.
 """
 
 from __future__ import annotations
@@ -11,8 +15,9 @@ import asyncio
 import hashlib
 import hmac
 import json
+import math
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
 from pathlib import Path
@@ -33,6 +38,9 @@ from sfumato_chassis.logging import get_logger
 from sfumato_chassis.process import ProcessIdentity
 from sfumato_chassis.tables import workers
 
+CANCEL_SECONDS = 8.0
+"""How long a worker may take to obey a cancel; with its end, the device is free within 10 s."""
+
 OnReport = Callable[[str, int, Sequence[tuple[int, NewEvent]]], Awaitable[int]]
 """Takes job, fence and numbered events; answers the number up to which they are in the log."""
 
@@ -50,9 +58,11 @@ class WorkerHandle:
         job: The job it was started for; None for one that takes several.
         fence: The fence of that job; 0 without one.
         deadline: Monotonic time until which its lease lasts.
+        exit_by: Monotonic time at which it is ended, whatever it does.
         orders: Newest command of each job, sent again at every attach.
         work: The item it is to do, sent again at every attach.
         changed: Set when orders or work changed, replaced at every attach.
+        hurried: Set when ``exit_by`` came nearer.
     """
 
     worker_id: str
@@ -61,9 +71,11 @@ class WorkerHandle:
     job: str | None
     fence: int
     deadline: float
+    exit_by: float = math.inf
     orders: dict[str, str] = field(default_factory=dict)
     work: worker_pb2.WorkItem | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    hurried: asyncio.Event = field(default_factory=asyncio.Event)
     attachment: int = 0
 
     def order(self, command: str, job: str = "") -> None:
@@ -83,7 +95,12 @@ class WorkerHandle:
 
 
 class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
-    """Workers of one service."""
+    """Workers of one service.
+
+    Args:
+        lease_seconds: How long a worker goes on without an answer.
+        rest_seconds: How long it may take to come to rest after that; then it ends itself.
+    """
 
     def __init__(
         self,
@@ -95,6 +112,7 @@ class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
         new_name: NewName,
         run_folder: Path,
         lease_seconds: float,
+        rest_seconds: float,
         on_report: OnReport,
     ) -> None:
         self._service = service
@@ -104,6 +122,7 @@ class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
         self._new_name = new_name
         self._run_folder = run_folder
         self._lease_seconds = lease_seconds
+        self._rest_seconds = rest_seconds
         self._on_report = on_report
         self._handles: dict[str, WorkerHandle] = {}
         self._server: grpc.aio.Server | None = None
@@ -117,6 +136,9 @@ class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
         """Opens the channel; answers the workers of an earlier life that still run."""
         survivors = await self._load_survivors()
         self._handles = {handle.worker_id: handle for handle in survivors}
+        for file in self._configuration_file("*").parent.glob("*.json"):
+            if file.stem not in self._handles:
+                file.unlink()
         server = grpc.aio.server()
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(self, server)
         port = server.add_insecure_port("127.0.0.1:0")
@@ -135,7 +157,7 @@ class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
         module: str,
         configuration: Mapping[str, Any],
         *,
-        directory: Path,
+        log_folder: Path,
         job: str | None = None,
         fence: int = 0,
     ) -> WorkerHandle:
@@ -144,58 +166,79 @@ class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
         Args:
             module: Run as ``python -m module FILE``.
             configuration: What the module needs; the channel's part is added under ``link``.
-            directory: For its configuration and log.
+            log_folder: For its log.
             job: The one job that it is for, if so.
             fence: That job's fence.
         """
         worker_id, token = self._new_name("worker"), secrets.token_urlsafe(32)
+        deadline = self._clock.monotonic() + self._lease_seconds
         link = {
             "endpoint_file": str(self.endpoint_file),
             "worker_id": worker_id,
             "token": token,
             "lease_seconds": self._lease_seconds,
+            "rest_seconds": self._rest_seconds,
+            "deadline": deadline,
         }
-        process = await self._executor.start(
-            WorkerSpec(
-                worker_id=worker_id,
-                module=module,
-                configuration={**configuration, "link": link},
-                directory=directory,
-            )
-        )
-        handle = WorkerHandle(
+        spec = WorkerSpec(
             worker_id=worker_id,
-            token_sha256=hashlib.sha256(token.encode()).digest(),
-            process=process,
-            job=job,
-            fence=fence,
-            deadline=self._clock.monotonic() + self._lease_seconds,
+            module=module,
+            configuration={**configuration, "link": link},
+            configuration_file=self._configuration_file(worker_id),
+            log_folder=log_folder,
         )
-        self._handles[worker_id] = handle
+        process: ProcessIdentity | None = None
         try:
+            process = await self._executor.start(spec)
+            handle = WorkerHandle(
+                worker_id=worker_id,
+                token_sha256=hashlib.sha256(token.encode()).digest(),
+                process=process,
+                job=job,
+                fence=fence,
+                deadline=deadline,
+            )
+            self._handles[worker_id] = handle
             await self._database.write(lambda connection: self._record(connection, handle))
         except BaseException:
-            self._executor.kill(process)
-            del self._handles[worker_id]
+            # Nobody would attend it.
+            self._handles.pop(worker_id, None)
+            if process is not None:
+                self._executor.kill(process)
+                await self._executor.wait(process)
+            spec.configuration_file.unlink(missing_ok=True)
             raise
         log.info("worker started", worker=worker_id, pid=process.pid, job=job)
         return handle
 
     async def wait_gone(self, handle: WorkerHandle) -> None:
-        """Returns when the worker is gone: it exited, or it let its lease lapse and was ended."""
+        """Returns when the worker is gone: it exited, or its time was up and it was ended.
+
+        Its time is up when it lets its lease lapse or does not leave when it is sent away.
+        """
         exited = asyncio.ensure_future(self._executor.wait(handle.process))
         try:
             while not exited.done():
-                left = handle.deadline - self._clock.monotonic()
-                if left <= 0:
-                    log.warning("worker lost its lease", worker=handle.worker_id)
+                handle.hurried.clear()
+                left = min(handle.deadline, handle.exit_by) - self._clock.monotonic()
+                if left > 0:
+                    await first_of(exited, self._clock.sleep(left), handle.hurried.wait())
+                else:
+                    log.warning("worker hangs and is ended", worker=handle.worker_id)
                     self._executor.kill(handle.process)
                     await exited
-                await asyncio.wait([exited], timeout=max(left, 0))
             exited.result()
         finally:
             exited.cancel()
         await self.forget(handle)
+
+    def send_away(
+        self, handle: WorkerHandle, command: str, *, within_seconds: float, job: str = ""
+    ) -> None:
+        """Orders a worker to end; if it still runs after so long, it is ended. Safe to repeat."""
+        handle.order(command, job)
+        handle.exit_by = min(handle.exit_by, self._clock.monotonic() + within_seconds)
+        handle.hurried.set()
 
     def kill(self, handle: WorkerHandle) -> None:
         """Ends a worker at once."""
@@ -205,6 +248,7 @@ class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
         """Ends what the channel knows of a worker; it is refused from then on."""
         self._handles.pop(handle.worker_id, None)
         handle.changed.set()
+        self._configuration_file(handle.worker_id).unlink(missing_ok=True)
         await self._database.write(
             lambda connection: connection.execute(
                 delete(workers).where(workers.c.worker_id == handle.worker_id)
@@ -269,6 +313,9 @@ class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
         assert handle is not None
         return handle
 
+    def _configuration_file(self, worker_id: str) -> Path:
+        return self._run_folder / self._service / f"{worker_id}.json"
+
     def _record(self, connection: Connection, handle: WorkerHandle) -> None:
         connection.execute(
             insert(workers).values(
@@ -307,6 +354,16 @@ class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
             return survivors
 
         return await self._database.write(work)
+
+
+async def first_of(work: asyncio.Future[Any], *others: Coroutine[Any, Any, Any]) -> None:
+    """Returns when ``work`` or one of the others is done; the others are not continued after that."""
+    tasks = [asyncio.ensure_future(other) for other in others]
+    try:
+        await asyncio.wait([work, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def new_event(event: worker_pb2.WorkerEvent) -> NewEvent:

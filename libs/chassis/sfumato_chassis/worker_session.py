@@ -25,6 +25,7 @@ RETRY_SECONDS = 0.2
 RENEWALS_PER_LEASE = 6
 MAX_RENEWAL_SECONDS = 2.0
 MAX_EVENTS_A_REPORT = 200
+EXIT_LAPSED = 5
 REPORT_TIMEOUT_SECONDS = 10.0
 FLUSH_POLL_SECONDS = 0.1
 STILL_THERE = frozenset({grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INTERNAL})
@@ -34,12 +35,20 @@ REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.FAILED_PRE
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerLink:
-    """How a worker reaches its service; ``link`` in its configuration."""
+    """How a worker reaches its service; ``link`` in its configuration.
+
+    Attributes:
+        lease_seconds: How long it goes on after each answer.
+        rest_seconds: How long it may take to come to rest when its lease has lapsed.
+        deadline: Monotonic time of this machine until which its first lease lasts.
+    """
 
     endpoint_file: Path
     worker_id: str
     token: str
     lease_seconds: float
+    rest_seconds: float
+    deadline: float
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "WorkerLink":
@@ -49,6 +58,8 @@ class WorkerLink:
             worker_id=values["worker_id"],
             token=values["token"],
             lease_seconds=values["lease_seconds"],
+            rest_seconds=values["rest_seconds"],
+            deadline=values["deadline"],
         )
 
 
@@ -86,7 +97,7 @@ class WorkerSession:
         self._orders: dict[str, str] = {}
         self._work: queue.Queue[Work] = queue.Queue()
         self._taken: set[tuple[str, int]] = set()
-        self._deadline = time.monotonic() + link.lease_seconds
+        self._deadline = link.deadline
         self._refused = False
         self._idle = threading.Event()
         self._idle.set()
@@ -148,7 +159,17 @@ class WorkerSession:
         return True
 
     def _run(self) -> None:
-        self._loop.run_until_complete(self._keep())
+        self._loop.run_until_complete(self._live())
+
+    async def _live(self) -> None:
+        await asyncio.gather(self._keep(), self._guard())
+
+    async def _guard(self) -> None:
+        """Ends the process when it has not come to rest: its device may be another's from then on."""
+        rest = self._link.rest_seconds
+        while (left := self._deadline + rest - time.monotonic()) > 0:  # noqa: ASYNC110 - no one tells
+            await asyncio.sleep(left)
+        os._exit(EXIT_LAPSED)
 
     async def _keep(self) -> None:
         while not self._refused:

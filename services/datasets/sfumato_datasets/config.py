@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato_chassis.config import at_least
+from sfumato_chassis.config import MAX_RETENTION_HOURS, at_least
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,7 +21,7 @@ class DatasetsConfig:
     import_roots: tuple[Path, ...] = ()
     max_concurrent_imports: int = at_least(0, 2)
     max_queued_imports: int = at_least(0, 100)
-    import_retention_hours: float = at_least(0, 24.0)
+    import_retention_hours: float = at_least(0, 24.0, at_most=MAX_RETENTION_HOURS)
     image_memory_limit_bytes: int = at_least(1 << 28, 3 << 30)
 
 

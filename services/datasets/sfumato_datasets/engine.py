@@ -3,11 +3,13 @@
 import asyncio
 import uuid
 from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
 from sfumato_chassis.background import BackgroundTasks, keep_running
-from sfumato_chassis.errors import JobFailure, Reason, SfumatoError, server_draining
+from sfumato_chassis.errors import JobFailure, SfumatoError, server_draining
 from sfumato_chassis.job_control import cancel_job, check_queue, end_attempt
 from sfumato_chassis.job_store import Fenced, JobStore
 from sfumato_chassis.jobs import (
@@ -26,13 +28,11 @@ from sfumato_chassis.platform import Platform
 from sfumato_chassis.requests import Request
 from sfumato_datasets import storage
 from sfumato_datasets.config import DatasetsConfig
-from sfumato_datasets.imports import Importer, Report
-from sfumato_datasets.ingest import (
-    FilesRefusedError,
-    IngestCancelledError,
-    NothingImportedError,
-)
+from sfumato_datasets.report import Report
 from sfumato_datasets.storage import ImportRecord
+
+if TYPE_CHECKING:
+    from sfumato_datasets.imports import Importer
 
 REPORT_SECONDS = 0.2
 
@@ -55,10 +55,16 @@ class ImportEngine:
             ),
             on_queue=self._wake.set,
         )
-        self.importer = Importer(platform, config)
         self._running: dict[str, tuple[asyncio.Task[None], Report]] = {}
         self._imports = BackgroundTasks()
         self._background = BackgroundTasks()
+
+    @cached_property
+    def importer(self) -> "Importer":
+        """What does the imports. Loaded with the first: it would take a fifteenth of the start."""
+        from sfumato_datasets.imports import Importer
+
+        return Importer(self._platform, self._config)
 
     async def start(self) -> None:
         """Takes up what an earlier life left: its imports begin anew or end, by their policy."""
@@ -165,14 +171,11 @@ class ImportEngine:
     async def _work(self, job: Job, report: Report) -> NewEvent | None:
         """Does the import; answers the event that ends it, or None when that is in the log already."""
         try:
-            record, result = await self.importer.read(job, report)
-            await self.importer.publish(self.jobs, job, record, result, report)
-        except FilesRefusedError as error:
-            return failed_event(JobFailure(reason=Reason.FILES_REFUSED, message=str(error)))
-        except NothingImportedError as error:
-            return failed_event(JobFailure(reason=Reason.DATASET_EMPTY, message=str(error)))
-        except IngestCancelledError:
-            await end_attempt(self.jobs, job.name, job.owner, end_of)
+            failure = await self.importer.run(self.jobs, job, report)
+            if failure is not None:
+                return failed_event(failure)
+            if report.cancelled.is_set():
+                await end_attempt(self.jobs, job.name, job.owner, end_of)
         except SfumatoError as error:
             return failed_event(JobFailure.of(error))
         except Fenced:

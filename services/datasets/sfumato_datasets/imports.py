@@ -5,19 +5,33 @@ references to its blobs. Before it there is the old version, after it the new on
 """
 
 import asyncio
-import threading
 from contextlib import ExitStack
 
 from sqlalchemy import Connection
 
 from sfumato_chassis.blobs import Blob, BlobFolder, digest_of, first_missing, set_references
-from sfumato_chassis.errors import Aborted, DataLoss, FailedPrecondition, NotFound, Reason
+from sfumato_chassis.errors import (
+    Aborted,
+    DataLoss,
+    FailedPrecondition,
+    JobFailure,
+    NotFound,
+    Reason,
+)
 from sfumato_chassis.job_store import JobStore
 from sfumato_chassis.jobs import Job, JobState, NewEvent
 from sfumato_chassis.platform import Platform
 from sfumato_datasets import storage
 from sfumato_datasets.config import DatasetsConfig
-from sfumato_datasets.ingest import EMPTY, IngestOptions, IngestProgress, IngestResult, ingest
+from sfumato_datasets.ingest import (
+    EMPTY,
+    FilesRefusedError,
+    IngestCancelledError,
+    IngestOptions,
+    IngestResult,
+    NothingImportedError,
+    ingest,
+)
 from sfumato_datasets.library import (
     DatasetNotEmptyError,
     ImportMode,
@@ -27,7 +41,7 @@ from sfumato_datasets.library import (
     store_manifest,
 )
 from sfumato_datasets.manifest import Manifest, ManifestError
-from sfumato_datasets.notes import ImportNote
+from sfumato_datasets.report import Report
 from sfumato_datasets.sources import (
     FileUnreadableError,
     PathNotFoundError,
@@ -55,37 +69,6 @@ class FolderManifests:
             return self._folder.path(digest).read_bytes()
         except OSError as error:
             raise LookupError(digest) from error
-
-
-class Report:
-    """What an import's thread has to tell, collected until the loop takes it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._notes: list[ImportNote] = []
-        self._progress: IngestProgress | None = None
-        self.cancelled = threading.Event()
-
-    def note(self, note: ImportNote) -> None:
-        """Called by the thread."""
-        with self._lock:
-            self._notes.append(note)
-
-    def progress(self, progress: IngestProgress) -> None:
-        """Called by the thread."""
-        with self._lock:
-            self._progress = progress
-
-    def take(self) -> list[NewEvent]:
-        """The events since the last take: every note, and the newest progress."""
-        with self._lock:
-            notes, progress = self._notes, self._progress
-            self._notes, self._progress = [], None
-        events = [NewEvent(kind="note", data=note_data(note)) for note in notes]
-        if progress is not None:
-            data = {name: getattr(progress, name) for name in IngestProgress.__slots__}
-            events.append(NewEvent(kind="progress", data=data))
-        return events
 
 
 class Importer:
@@ -148,12 +131,28 @@ class Importer:
             raise FileUnreadableError("the uploaded bytes are damaged")
         return data
 
-    async def read(self, job: Job, report: Report) -> tuple[ImportRecord, IngestResult]:
-        """Reads, verifies and stores every file; the version is not there yet.
+    async def run(self, jobs: JobStore, job: Job, report: Report) -> JobFailure | None:
+        """Does an import.
+
+        Returns:
+            Why there is no new version; None when there is one, or when the import was cancelled.
 
         Raises:
-            FilesRefusedError, NothingImportedError, IngestCancelledError: See ``ingest``.
+            Fenced: It was cancelled at the last moment, or another attempt holds it.
         """
+        try:
+            record, result = await self._read(job, report)
+        except FilesRefusedError as error:
+            return JobFailure(reason=Reason.FILES_REFUSED, message=str(error))
+        except NothingImportedError as error:
+            return JobFailure(reason=Reason.DATASET_EMPTY, message=str(error))
+        except IngestCancelledError:
+            return None
+        await self._publish(jobs, job, record, result, report)
+        return None
+
+    async def _read(self, job: Job, report: Report) -> tuple[ImportRecord, IngestResult]:
+        """Reads, verifies and stores every file; the version is not there yet."""
         record = await self._platform.database.read(
             lambda connection: storage.get_import(connection, job.name)
         )
@@ -163,7 +162,7 @@ class Importer:
             existing = await self.manifest(dataset.latest)
         return record, await asyncio.to_thread(self._ingest, record, existing, report)
 
-    async def publish(
+    async def _publish(
         self, jobs: JobStore, job: Job, record: ImportRecord, result: IngestResult, report: Report
     ) -> None:
         """Makes the version appear and ends the import, in one step.
@@ -261,13 +260,3 @@ def blobs_of(manifest: Manifest, contents: VersionContents) -> list[Blob]:
         *images,
         Blob(digest=contents.digest, size_bytes=size_bytes, media_type=MANIFEST_MEDIA_TYPE),
     ]
-
-
-def note_data(note: ImportNote) -> dict[str, object]:
-    """A note as an event's data."""
-    return {
-        "file_name": note.file_name,
-        "refused": note.refused,
-        "reason": note.reason,
-        "message": note.message,
-    }

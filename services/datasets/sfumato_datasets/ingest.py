@@ -23,7 +23,13 @@ from sfumato_datasets.captions import (
 )
 from sfumato_datasets.manifest import Manifest, Sample, digest_of
 from sfumato_datasets.names import collision_key, stem_key
-from sfumato_datasets.notes import ImportNote, printable_name, refusal, remark
+from sfumato_datasets.notes import (
+    ImportNote,
+    IngestProgress,
+    printable_name,
+    refusal,
+    remark,
+)
 from sfumato_datasets.plan import ImportPlan, PlannedImage, plan_import
 from sfumato_datasets.sources import FileTooLargeError, FileUnreadableError, SourceFiles
 from sfumato_datasets.verifier import ImageRefusedError, Verifier
@@ -70,15 +76,6 @@ class IngestOptions:
 
     on_refused: Literal["stop", "skip"] = "stop"
     caption_column: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IngestProgress:
-    """`num_files` counts images; `num_bytes_done` the bytes of those done."""
-
-    num_files_done: int
-    num_files: int
-    num_bytes_done: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

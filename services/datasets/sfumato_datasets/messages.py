@@ -4,27 +4,27 @@ from collections.abc import Sequence
 from typing import Any
 
 from sfumato.blobs.v1 import blobs_pb2
-from sfumato.datasets.v1 import datasets_pb2
+from sfumato.datasets.v1 import datasets_pb2, imports_pb2, versions_pb2
 from sfumato_chassis.job_messages import event_header, job_status, shared_event, timestamp
 from sfumato_chassis.jobs import Event, Job
 from sfumato_datasets.manifest import Sample
 from sfumato_datasets.storage import Dataset, ImportRecord, Version
 
 IMPORT_MODES = {
-    datasets_pb2.IMPORT_MODE_UNSPECIFIED: "require_empty",
-    datasets_pb2.IMPORT_MODE_REQUIRE_EMPTY: "require_empty",
-    datasets_pb2.IMPORT_MODE_ADD: "add",
+    imports_pb2.IMPORT_MODE_UNSPECIFIED: "require_empty",
+    imports_pb2.IMPORT_MODE_REQUIRE_EMPTY: "require_empty",
+    imports_pb2.IMPORT_MODE_ADD: "add",
 }
 
 
-def import_record(request: datasets_pb2.CreateImportRequest, owner: str) -> ImportRecord:
+def import_record(request: imports_pb2.CreateImportRequest, owner: str) -> ImportRecord:
     """What a request asks for; its job is not known yet."""
     source: dict[str, Any]
     if request.HasField("folder"):
         source = {"folder": request.folder.path}
     else:
         source = {"files": [[file.file_name, file.digest] for file in request.upload.files]}
-    skip = request.refused_files == datasets_pb2.REFUSED_FILE_POLICY_SKIP
+    skip = request.refused_files == imports_pb2.REFUSED_FILE_POLICY_SKIP
     return ImportRecord(
         job="",
         owner=owner,
@@ -38,45 +38,43 @@ def import_record(request: datasets_pb2.CreateImportRequest, owner: str) -> Impo
 
 def import_message(
     job: Job | None, record: ImportRecord, version: Version | None, notes: Sequence[Event]
-) -> datasets_pb2.Import:
+) -> imports_pb2.Import:
     """An import; without a job, one that was only validated."""
-    return datasets_pb2.Import(
+    return imports_pb2.Import(
         name=record.job,
         owner=record.owner,
         status=None if job is None else job_status(job),
         dataset=record.dataset,
-        mode=datasets_pb2.ImportMode.Value(f"IMPORT_MODE_{record.mode.upper()}"),
-        refused_files=datasets_pb2.RefusedFilePolicy.Value(
+        mode=imports_pb2.ImportMode.Value(f"IMPORT_MODE_{record.mode.upper()}"),
+        refused_files=imports_pb2.RefusedFilePolicy.Value(
             f"REFUSED_FILE_POLICY_{record.refused_files}"
         ),
-        progress=datasets_pb2.ImportProgress(
+        progress=imports_pb2.ImportProgress(
             num_files_done=record.num_files_done,
             num_files=record.num_files,
             num_bytes_done=record.num_bytes_done,
         ),
-        notes=[datasets_pb2.ImportNote(**note.data) for note in notes],
+        notes=[imports_pb2.ImportNote(**note.data) for note in notes],
         version=None if version is None else version_message(version),
     )
 
 
-def event_message(event: Event) -> datasets_pb2.ImportEvent:
+def event_message(event: Event) -> imports_pb2.ImportEvent:
     """An event other than ``succeeded``."""
     header = event_header(event)
     match event.kind:
         case "progress":
-            progress = datasets_pb2.ImportProgress(**event.data)
-            return datasets_pb2.ImportEvent(header=header, progress=progress)
+            progress = imports_pb2.ImportProgress(**event.data)
+            return imports_pb2.ImportEvent(header=header, progress=progress)
         case "note":
-            return datasets_pb2.ImportEvent(
-                header=header, note=datasets_pb2.ImportNote(**event.data)
-            )
+            return imports_pb2.ImportEvent(header=header, note=imports_pb2.ImportNote(**event.data))
     fields: dict[str, Any] = {event.kind: shared_event(event)}
-    return datasets_pb2.ImportEvent(header=header, **fields)
+    return imports_pb2.ImportEvent(header=header, **fields)
 
 
-def succeeded_message(event: Event, finished: datasets_pb2.Import) -> datasets_pb2.ImportEvent:
+def succeeded_message(event: Event, finished: imports_pb2.Import) -> imports_pb2.ImportEvent:
     """The event that tells of the version that an import made."""
-    return datasets_pb2.ImportEvent(header=event_header(event), succeeded=finished.version)
+    return imports_pb2.ImportEvent(header=event_header(event), succeeded=finished.version)
 
 
 def dataset_message(dataset: Dataset) -> datasets_pb2.Dataset:
@@ -91,9 +89,9 @@ def dataset_message(dataset: Dataset) -> datasets_pb2.Dataset:
     )
 
 
-def version_message(version: Version) -> datasets_pb2.DatasetVersion:
+def version_message(version: Version) -> versions_pb2.DatasetVersion:
     """A version."""
-    return datasets_pb2.DatasetVersion(
+    return versions_pb2.DatasetVersion(
         dataset=version.dataset,
         number=version.number,
         digest=version.digest,

@@ -1,4 +1,4 @@
-"""What an import says of single files."""
+"""What an import says while it runs: of single files, and how far it is."""
 
 from dataclasses import dataclass
 
@@ -11,6 +11,15 @@ class ImportNote:
     refused: bool
     reason: str
     message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IngestProgress:
+    """`num_files` counts images; `num_bytes_done` the bytes of those done."""
+
+    num_files_done: int
+    num_files: int
+    num_bytes_done: int
 
 
 def printable_name(file_name: str) -> str:

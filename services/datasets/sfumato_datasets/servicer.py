@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc
+from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc, imports_pb2, versions_pb2
 from sfumato_chassis.errors import InvalidArgument
 from sfumato_chassis.job_messages import interruption_policy, timestamp
 from sfumato_chassis.job_queries import select_events
@@ -37,7 +37,7 @@ class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
         self._imports = JobSurface(
             platform,
             engine.jobs,
-            datasets_pb2.Import,
+            imports_pb2.Import,
             resource=select_import,
             listed=partial(select_import, with_notes=False),
             event=messages.event_message,
@@ -45,55 +45,54 @@ class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
         )
 
     async def CreateImport(
-        self, request: datasets_pb2.CreateImportRequest, context: Any
-    ) -> datasets_pb2.CreateImportResponse:
+        self, request: imports_pb2.CreateImportRequest, context: Any
+    ) -> imports_pb2.CreateImportResponse:
         owner = current_principal().name
         check_name("dataset", request.dataset)
         record = messages.import_record(request, owner)
         if request.validate_only:
             await self._engine.validate(record)
-            return datasets_pb2.CreateImportResponse(
+            return imports_pb2.CreateImportResponse(
                 import_job=messages.import_message(None, record, None, [])
             )
         policy = interruption_policy(request.interruption_policy, InterruptionPolicy.AUTO)
         job, deduplicated = await self._engine.create(request_of(request, owner), record, policy)
-        return datasets_pb2.CreateImportResponse(
+        return imports_pb2.CreateImportResponse(
             import_job=await self._imports.of(job), deduplicated=deduplicated
         )
 
     async def GetImport(
-        self, request: datasets_pb2.GetImportRequest, context: Any
-    ) -> datasets_pb2.GetImportResponse:
-        return datasets_pb2.GetImportResponse(import_job=await self._imports.get(request.name))
+        self, request: imports_pb2.GetImportRequest, context: Any
+    ) -> imports_pb2.GetImportResponse:
+        return imports_pb2.GetImportResponse(import_job=await self._imports.get(request.name))
 
     async def ListImports(
-        self, request: datasets_pb2.ListImportsRequest, context: Any
-    ) -> datasets_pb2.ListImportsResponse:
+        self, request: imports_pb2.ListImportsRequest, context: Any
+    ) -> imports_pb2.ListImportsResponse:
         imports, token = await self._imports.list(request)
-        return datasets_pb2.ListImportsResponse(imports=imports, next_page_token=token)
+        return imports_pb2.ListImportsResponse(imports=imports, next_page_token=token)
 
     async def WaitImport(
-        self, request: datasets_pb2.WaitImportRequest, context: Any
-    ) -> datasets_pb2.WaitImportResponse:
-        return datasets_pb2.WaitImportResponse(import_job=await self._imports.wait(request))
+        self, request: imports_pb2.WaitImportRequest, context: Any
+    ) -> imports_pb2.WaitImportResponse:
+        return imports_pb2.WaitImportResponse(import_job=await self._imports.wait(request))
 
-    async def WatchImport(
-        self, request: datasets_pb2.WatchImportRequest, context: Any
-    ) -> AsyncIterator[datasets_pb2.WatchImportResponse]:
-        async for response in self._imports.watch(request, datasets_pb2.WatchImportResponse):
-            yield response
+    def WatchImport(
+        self, request: imports_pb2.WatchImportRequest, context: Any
+    ) -> AsyncIterator[imports_pb2.WatchImportResponse]:
+        return self._imports.watch(request, imports_pb2.WatchImportResponse)
 
     async def CancelImport(
-        self, request: datasets_pb2.CancelImportRequest, context: Any
-    ) -> datasets_pb2.CancelImportResponse:
+        self, request: imports_pb2.CancelImportRequest, context: Any
+    ) -> imports_pb2.CancelImportResponse:
         job = await self._engine.cancel(request.name, current_principal().name)
-        return datasets_pb2.CancelImportResponse(import_job=await self._imports.of(job))
+        return imports_pb2.CancelImportResponse(import_job=await self._imports.of(job))
 
     async def DeleteImport(
-        self, request: datasets_pb2.DeleteImportRequest, context: Any
-    ) -> datasets_pb2.DeleteImportResponse:
+        self, request: imports_pb2.DeleteImportRequest, context: Any
+    ) -> imports_pb2.DeleteImportResponse:
         await self._engine.delete(request.name, current_principal().name)
-        return datasets_pb2.DeleteImportResponse()
+        return imports_pb2.DeleteImportResponse()
 
     async def GetDataset(
         self, request: datasets_pb2.GetDatasetRequest, context: Any
@@ -211,7 +210,7 @@ class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
         return datasets_pb2.UnpinVersionResponse()
 
     async def _read_version(
-        self, reference: datasets_pb2.VersionRef
+        self, reference: versions_pb2.VersionRef
     ) -> tuple[storage.Version, Manifest]:
         owner = current_principal().name
         version = await self._platform.database.read(
@@ -224,7 +223,7 @@ class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
 
 def select_import(
     connection: Connection, job: Job, *, with_notes: bool = True
-) -> datasets_pb2.Import:
+) -> imports_pb2.Import:
     """The whole import of a job."""
     record = storage.get_import(connection, job.name)
     notes: Sequence[Event] = ()
@@ -240,7 +239,7 @@ def made_version(connection: Connection, record: storage.ImportRecord) -> storag
     return storage.get_version(connection, record.owner, record.dataset, record.version_number)
 
 
-def version_number(reference: datasets_pb2.VersionRef) -> int | None:
+def version_number(reference: versions_pb2.VersionRef) -> int | None:
     """The number in a reference; None for the latest."""
     return reference.number if reference.HasField("number") else None
 

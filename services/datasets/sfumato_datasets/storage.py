@@ -27,7 +27,7 @@ from sfumato_chassis.blobs import drop_references, set_references
 from sfumato_chassis.database import Timestamp
 from sfumato_chassis.errors import FailedPrecondition, NotFound, Reason
 from sfumato_chassis.jobs import ENDED, Event, Job
-from sfumato_chassis.paging import Page, cut_page, decode_token
+from sfumato_chassis.paging import Page, read_page
 from sfumato_datasets.library import VersionContents
 
 SERVICE = "datasets"
@@ -233,15 +233,16 @@ def to_dataset(connection: Connection, row: Row[Any]) -> Dataset:
 
 def select_datasets(connection: Connection, owner: str, *, size: int, token: str) -> Page[Dataset]:
     """A page of datasets by name."""
-    query = {"list": "dataset", "owner": owner}
-    statement = (
-        select(datasets).where(datasets.c.owner == owner).order_by(datasets.c.name).limit(size + 1)
+    return read_page(
+        connection,
+        select(datasets).where(datasets.c.owner == owner),
+        [datasets.c.name],
+        lambda row: to_dataset(connection, row),
+        query={"list": "dataset", "owner": owner},
+        size=size,
+        token=token,
+        ascending=True,
     )
-    if token:
-        (after,) = decode_token(query, token, [str])
-        statement = statement.where(datasets.c.name > after)
-    rows = [to_dataset(connection, row) for row in connection.execute(statement).all()]
-    return cut_page(rows, size, query, lambda dataset: [dataset.name])
 
 
 def get_version(connection: Connection, owner: str, dataset: str, number: int | None) -> Version:
@@ -263,18 +264,15 @@ def select_versions(
 ) -> Page[Version]:
     """A page of a dataset's versions, newest first. Raises NotFound."""
     get_dataset(connection, owner, dataset)
-    query = {"list": "version", "owner": owner, "dataset": dataset}
-    statement = (
-        select(versions)
-        .where(versions.c.owner == owner, versions.c.dataset == dataset)
-        .order_by(versions.c.number.desc())
-        .limit(size + 1)
+    return read_page(
+        connection,
+        select(versions).where(versions.c.owner == owner, versions.c.dataset == dataset),
+        [versions.c.number],
+        lambda row: Version(**row._mapping),
+        query={"list": "version", "owner": owner, "dataset": dataset},
+        size=size,
+        token=token,
     )
-    if token:
-        (before,) = decode_token(query, token, [int])
-        statement = statement.where(versions.c.number < before)
-    rows = [Version(**row._mapping) for row in connection.execute(statement)]
-    return cut_page(rows, size, query, lambda version: [version.number])
 
 
 def add_version(

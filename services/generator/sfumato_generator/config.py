@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato_chassis.config import ConfigError, at_least
+from sfumato_chassis.config import MAX_RETENTION_HOURS, ConfigError, at_least
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 
@@ -29,7 +29,7 @@ class GeneratorConfig:
     max_resident_models: int = at_least(1, 1)
     idle_unload_seconds: float = at_least(0, 600.0)
     max_queued_generations: int = at_least(0, 100)
-    generation_retention_hours: float = at_least(0, 24.0)
+    generation_retention_hours: float = at_least(0, 24.0, at_most=MAX_RETENTION_HOURS)
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:

@@ -1,4 +1,4 @@
-"""What a generation is once every default is resolved, and the sources that it names.
+"""What a generation is asked to be, what it is once every default is resolved, the sources it names.
 
 The JSON of these records has the field names of ``sfumato.generator.v1``, so that a stored
 configuration, an image's recipe and a message all read alike.
@@ -62,6 +62,24 @@ class AdapterChoice:
         """The inverse of :meth:`to_json`."""
         ((kind, reference),) = data["adapter"].items()
         return cls(kind=kind, reference=reference, weight=float(data["weight"]))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerationRequest:
+    """What a caller asks for. None stands for the server's default."""
+
+    model: ModelSource
+    prompt: str
+    workflow: str
+    family: str | None = None
+    negative_prompt: str | None = None
+    width: int | None = None
+    height: int | None = None
+    steps: int | None = None
+    guidance: float | None = None
+    seed: int | None = None
+    count: int | None = None
+    adapters: tuple[AdapterChoice, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from sfumato_chassis.background import BackgroundTasks, keep_running
 from sfumato_chassis.clock import Clock
-from sfumato_chassis.leases import DEFAULT_LEASE, RENEWALS_PER_LEASE, Held, LeaseStore, device_key
+from sfumato_chassis.leases import RENEWAL_SECONDS, Held, Lease, LeaseStore, device_key
 from sfumato_chassis.logging import get_logger
 from sfumato_chassis.worker_channel import WorkerChannel, WorkerHandle
 
@@ -15,7 +16,6 @@ HOLDER = "generator"
 PURPOSE = "resident"
 WORKER_MODULE = "sfumato_generator.worker"
 POLL_SECONDS = 0.5
-RENEWAL_SECONDS = DEFAULT_LEASE.total_seconds() / RENEWALS_PER_LEASE
 GOODBYE_SECONDS = 5.0
 """How long a worker that was sent away may take; then it is ended."""
 
@@ -37,14 +37,16 @@ class Device:
         leases: LeaseStore,
         *,
         clock: Clock,
-        directory: Path,
+        lease: timedelta,
+        log_folder: Path,
         configuration: Mapping[str, Any],
         on_change: Callable[[], None],
     ) -> None:
         """
         Args:
             name: ``cpu`` or ``cuda:<n>``.
-            directory: Of the worker's configuration and log.
+            lease: How long its lease lasts without being renewed; longer than a worker can.
+            log_folder: Of the worker's log.
             configuration: What the worker needs.
             on_change: Called when the worker is gone and when somebody wants the device.
         """
@@ -55,7 +57,8 @@ class Device:
         self._channel = channel
         self._leases = leases
         self._clock = clock
-        self._directory = directory
+        self._lease = lease
+        self._log_folder = log_folder
         self._configuration = configuration
         self._on_change = on_change
         self._attendance: asyncio.Task[None] | None = None
@@ -81,10 +84,10 @@ class Device:
         """
         if self.worker is not None:
             return self.worker
-        await self._leases.acquire(self._key, HOLDER, PURPOSE)
+        await self._acquire()
         try:
             worker = await self._channel.launch(
-                WORKER_MODULE, self._configuration, directory=self._directory
+                WORKER_MODULE, self._configuration, log_folder=self._log_folder
             )
         except BaseException:
             await self._leases.release(self._key, HOLDER)
@@ -95,15 +98,20 @@ class Device:
 
     async def leave(self, command: str) -> None:
         """Sends the worker away with ``stop`` or ``drain`` and gives the device back."""
-        worker, attendance = self.worker, self._attendance
-        if worker is None or attendance is None:
+        await self._part_with_worker(command, GOODBYE_SECONDS)
+
+    async def end(self) -> None:
+        """Ends the worker at once and gives the device back."""
+        await self._part_with_worker("drain", 0.0)
+
+    async def _part_with_worker(self, command: str, within_seconds: float) -> None:
+        if self.worker is None or self._attendance is None:
             return
-        worker.order(command)
-        await asyncio.wait([attendance], timeout=GOODBYE_SECONDS)
-        if not attendance.done():
-            log.warning("worker did not leave in time", worker=worker.worker_id)
-            self._channel.kill(worker)
-            await asyncio.wait([attendance])
+        self._channel.send_away(self.worker, command, within_seconds=within_seconds)
+        await asyncio.wait([self._attendance])
+
+    async def _acquire(self) -> Lease:
+        return await self._leases.acquire(self._key, HOLDER, PURPOSE, duration=self._lease)
 
     async def _attend(self, worker: WorkerHandle) -> None:
         """Stays until the worker is gone, then gives the device back."""
@@ -131,7 +139,7 @@ class Device:
             while True:
                 lease = await self._leases.get(self._key)
                 if lease is None or self._clock.monotonic() >= renewal:
-                    lease = await self._leases.acquire(self._key, HOLDER, PURPOSE)
+                    lease = await self._acquire()
                     renewal = self._clock.monotonic() + RENEWAL_SECONDS
                 if lease.holder != HOLDER:
                     raise Held(lease)

@@ -6,9 +6,13 @@ trainer: when somebody else asks for it, the running generation is finished firs
 """
 
 import asyncio
+import math
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
@@ -29,16 +33,19 @@ from sfumato_chassis.leases import Held
 from sfumato_chassis.logging import get_logger, log_context
 from sfumato_chassis.platform import Platform
 from sfumato_chassis.requests import Request
-from sfumato_chassis.worker_channel import WorkerHandle
+from sfumato_chassis.worker_channel import CANCEL_SECONDS, WorkerHandle
 from sfumato_generator import storage
 from sfumato_generator.attempts import SERVICE_DIED, SERVICE_STOPPED, WORKER_DIED, close_attempt
 from sfumato_generator.config import GeneratorConfig
+from sfumato_generator.configuration import GenerationRequest
 from sfumato_generator.device import POLL_SECONDS, Device
 from sfumato_generator.gallery import Gallery
 from sfumato_generator.plan import GenerationPlan
 from sfumato_generator.reports import Reports
-from sfumato_generator.resolver import GenerationRequest, GenerationResolver
 from sfumato_generator.storage import GenerationRecord
+
+if TYPE_CHECKING:
+    from sfumato_generator.resolver import GenerationResolver
 
 YIELD_SECONDS = 3.0
 """After the device was left to somebody who asked, they have this long to take it."""
@@ -52,20 +59,26 @@ class Running:
 
     Attributes:
         worker: None until it was handed over.
+        rest_by: Monotonic time by which the worker must have obeyed a cancel.
     """
 
     record: GenerationRecord
     worker: WorkerHandle | None = None
-    cancelled: bool = False
+    rest_by: float = math.inf
 
     @property
     def name(self) -> str:
         """The job's name."""
         return self.record.job
 
-    def cancel(self) -> None:
+    @property
+    def cancelled(self) -> bool:
+        """Whether it was asked to end."""
+        return self.rest_by < math.inf
+
+    def cancel(self, rest_by: float) -> None:
         """Tells the worker, now or when it gets the work."""
-        self.cancelled = True
+        self.rest_by = min(self.rest_by, rest_by)
         if self.worker is not None:
             self.worker.order("cancel", self.name)
 
@@ -74,11 +87,14 @@ class GenerationEngine:
     """Queue and work of all generations."""
 
     def __init__(
-        self, platform: Platform, config: GeneratorConfig, resolver: GenerationResolver
+        self,
+        platform: Platform,
+        config: GeneratorConfig,
+        make_resolver: "Callable[[], GenerationResolver]",
     ) -> None:
         self._platform = platform
         self._config = config
-        self._resolver = resolver
+        self._make_resolver = make_resolver
         gallery = Gallery(platform.blobs, new_name=platform.new_name)
         self._wake = asyncio.Event()
         self.jobs: JobStore = platform.job_store(
@@ -97,7 +113,8 @@ class GenerationEngine:
             self._channel,
             platform.leases,
             clock=platform.clock,
-            directory=(platform.data_dir / "generator" / "workers").absolute(),
+            lease=platform.device_lease,
+            log_folder=(platform.data_dir / "generator" / "workers").absolute(),
             configuration={
                 "device": config.device,
                 "blobs": str(platform.blobs.folder.root.absolute()),
@@ -109,6 +126,11 @@ class GenerationEngine:
         self._idle_since = platform.clock.monotonic()
         self._yields_until = self._idle_since
         self._background = BackgroundTasks()
+
+    @cached_property
+    def resolver(self) -> "GenerationResolver":
+        """Made with the first request: what reads models would delay the start."""
+        return self._make_resolver()
 
     async def start(self) -> None:
         """Takes up what an earlier life left: its workers are ended, what ran ends by its policy."""
@@ -145,7 +167,7 @@ class GenerationEngine:
             FailedPrecondition: DEVICE_BUSY.
             And what :meth:`GenerationResolver.resolve` raises.
         """
-        plan = await self._resolver.resolve(asked, owner)
+        plan = await self.resolver.resolve(asked, owner)
         holder = await self._device.foreign_holder() if refuse_busy else None
         if holder is not None:
             raise FailedPrecondition(
@@ -183,14 +205,14 @@ class GenerationEngine:
         return await self.jobs.create(request, policy=policy, add=add)
 
     async def cancel(self, name: str, owner: str) -> Job:
-        """Ends a generation; images that are saved stay.
+        """Ends a generation; images that are saved stay. A worker that does not obey in time is ended.
 
         Raises:
             FailedPrecondition: It has ended in another way.
         """
         job = await cancel_job(self.jobs, name, owner)
         if self._running is not None and self._running.name == name:
-            self._running.cancel()
+            self._running.cancel(self._platform.clock.monotonic() + CANCEL_SECONDS)
         return job
 
     async def delete(self, name: str, owner: str) -> None:
@@ -244,6 +266,10 @@ class GenerationEngine:
             await self._close_running(WORKER_DIED)
         elif await self._is_over(running.record):
             self._running = None
+        elif self._platform.clock.monotonic() >= running.rest_by:
+            log.warning("a cancelled generation goes on, its worker is ended", job=running.name)
+            await self._device.end()
+            await self._close_running(WORKER_DIED)
         self._idle_since = self._platform.clock.monotonic()
 
     async def _is_over(self, record: GenerationRecord) -> bool:
@@ -295,7 +321,7 @@ class GenerationEngine:
         )
         running.worker = worker
         if running.cancelled:
-            running.cancel()
+            running.cancel(running.rest_by)
         self._wake.set()  # those who wait move up
 
     async def _fail(self, job: Job, failure: JobFailure) -> None:

@@ -18,9 +18,14 @@ from sfumato_chassis.job_messages import (
 )
 from sfumato_chassis.jobs import Event, Job
 from sfumato_generator import storage
-from sfumato_generator.configuration import AdapterChoice, AdapterKind, ModelKind, ModelSource
+from sfumato_generator.configuration import (
+    AdapterChoice,
+    AdapterKind,
+    GenerationRequest,
+    ModelKind,
+    ModelSource,
+)
 from sfumato_generator.plan import GenerationPlan
-from sfumato_generator.resolver import GenerationRequest
 from sfumato_generator.storage import GenerationRecord, ImageRecord
 
 MODEL_KINDS: Mapping[str, ModelKind] = {

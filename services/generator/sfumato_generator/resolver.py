@@ -14,7 +14,12 @@ from sfumato_diffusion.families.info import (
     Precision,
     UnsupportedPrecisionError,
 )
-from sfumato_generator.configuration import AdapterChoice, Configuration, ModelSource
+from sfumato_generator.configuration import (
+    AdapterChoice,
+    Configuration,
+    GenerationRequest,
+    ModelSource,
+)
 from sfumato_generator.models import CacheRoots, LocatedModel, locate_model, unsupported
 from sfumato_generator.plan import AdapterFile, GenerationPlan
 
@@ -25,24 +30,6 @@ MAX_IMAGES_BYTES = 3 << 20
 
 DrawSeed = Callable[[], int]
 """A seed for a generation that asks for none, small enough to add the number of images to."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GenerationRequest:
-    """What a caller asks for. None stands for the server's default."""
-
-    model: ModelSource
-    prompt: str
-    workflow: str
-    family: str | None = None
-    negative_prompt: str | None = None
-    width: int | None = None
-    height: int | None = None
-    steps: int | None = None
-    guidance: float | None = None
-    seed: int | None = None
-    count: int | None = None
-    adapters: tuple[AdapterChoice, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

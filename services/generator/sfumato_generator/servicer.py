@@ -71,12 +71,10 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
             generation=await self._generations.wait(request)
         )
 
-    async def WatchGeneration(
+    def WatchGeneration(
         self, request: generator_pb2.WatchGenerationRequest, context: Any
     ) -> AsyncIterator[generator_pb2.WatchGenerationResponse]:
-        watching = self._generations.watch(request, generator_pb2.WatchGenerationResponse)
-        async for response in watching:
-            yield response
+        return self._generations.watch(request, generator_pb2.WatchGenerationResponse)
 
     async def CancelGeneration(
         self, request: generator_pb2.CancelGenerationRequest, context: Any

@@ -15,20 +15,18 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
-    and_,
     delete,
     func,
     insert,
-    or_,
     select,
     update,
 )
 
 from sfumato_chassis.blobs import drop_references, set_references
-from sfumato_chassis.database import Timestamp, microseconds_of, time_at
+from sfumato_chassis.database import Timestamp
 from sfumato_chassis.errors import NotFound
 from sfumato_chassis.jobs import Event, Job
-from sfumato_chassis.paging import Page, cut_page, decode_token
+from sfumato_chassis.paging import Page, read_page
 from sfumato_generator.plan import GenerationPlan
 
 SERVICE = "generator"
@@ -213,24 +211,15 @@ def select_images(
     connection: Connection, owner: str, *, generation: str | None, size: int, token: str
 ) -> Page[ImageRecord]:
     """A page of the gallery, or of one generation's part of it, newest first."""
-    query = {"list": "image", "owner": owner, "generation": generation or ""}
-    statement = (
-        select(images)
-        .where(images.c.owner == owner)
-        .order_by(images.c.create_time.desc(), images.c.name.desc())
-        .limit(size + 1)
-    )
+    statement = select(images).where(images.c.owner == owner)
     if generation is not None:
         statement = statement.where(images.c.generation == generation)
-    if token:
-        microseconds, name = decode_token(query, token, [int, str])
-        before = time_at(int(microseconds))
-        same_time = and_(images.c.create_time == before, images.c.name < name)
-        statement = statement.where(or_(images.c.create_time < before, same_time))
-    found = [ImageRecord(**row._mapping) for row in connection.execute(statement)]
-    return cut_page(found, size, query, image_key)
-
-
-def image_key(record: ImageRecord) -> list[int | str]:
-    """What the gallery is ordered by."""
-    return [microseconds_of(record.create_time), record.name]
+    return read_page(
+        connection,
+        statement,
+        [images.c.create_time, images.c.name],
+        lambda row: ImageRecord(**row._mapping),
+        query={"list": "image", "owner": owner, "generation": generation or ""},
+        size=size,
+        token=token,
+    )

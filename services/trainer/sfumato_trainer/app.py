@@ -9,6 +9,7 @@ from sfumato_chassis.platform import Platform
 from sfumato_chassis.schema import Schema
 from sfumato_trainer import storage
 from sfumato_trainer.config import TrainerConfig
+from sfumato_trainer.dataset_reader import DatasetReader
 from sfumato_trainer.engine import TrainingEngine
 from sfumato_trainer.servicer import TrainerServicer
 
@@ -26,7 +27,9 @@ class TrainerService:
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
-        self._engine = TrainingEngine(platform, platform.config.section(TrainerConfig))
+        datasets = DatasetReader(lambda: platform.address_of("datasets"))
+        config = platform.config.section(TrainerConfig)
+        self._engine = TrainingEngine(platform, config, datasets)
 
     def mount(self, server: grpc.aio.Server) -> None:
         servicer = TrainerServicer(self._platform, self._engine)

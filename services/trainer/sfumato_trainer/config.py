@@ -16,7 +16,7 @@ class TrainerConfig:
         max_queued_runs: More are refused with QUEUE_FULL.
         max_idle_attempts: A run whose process dies this often in a row without having taken a step
             fails with WORKER_DIED_REPEATEDLY.
-        pin_minutes: How long a dataset version stays pinned without being renewed.
+        pin_minutes: How long a dataset version stays pinned without being renewed; at most a day.
         allow_download: Whether base models that are not on this machine are fetched from the Hub.
     """
 
@@ -24,7 +24,7 @@ class TrainerConfig:
     device: str = "cpu"
     max_queued_runs: int = at_least(0, 100)
     max_idle_attempts: int = at_least(1, 5)
-    pin_minutes: float = at_least(0.1, 60.0)
+    pin_minutes: float = at_least(0.1, 60.0, at_most=1440.0)
     allow_download: bool = True
 
 

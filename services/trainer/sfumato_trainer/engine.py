@@ -11,8 +11,9 @@ import shutil
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
@@ -39,24 +40,30 @@ from sfumato_chassis.jobs import (
     interrupted_event,
     unexpected_failure,
 )
-from sfumato_chassis.leases import DEFAULT_LEASE, RENEWALS_PER_LEASE, Held, device_key
+from sfumato_chassis.leases import RENEWAL_SECONDS, Held, device_key
 from sfumato_chassis.logging import get_logger, log_context
 from sfumato_chassis.platform import Platform
 from sfumato_chassis.requests import Request
-from sfumato_chassis.worker_channel import WorkerHandle
+from sfumato_chassis.worker_channel import CANCEL_SECONDS, WorkerHandle
 from sfumato_diffusion.source_revision import hub_cache_roots
 from sfumato_trainer import storage
 from sfumato_trainer.config import TrainerConfig
 from sfumato_trainer.dataset_reader import DatasetReader
 from sfumato_trainer.pins import Pins
-from sfumato_trainer.resolver import RunRequest, RunResolver
+from sfumato_trainer.run_request import RunRequest
 from sfumato_trainer.settings import Lineage, TrainingPlan, TrainingSample
 from sfumato_trainer.storage import Run
+
+if TYPE_CHECKING:
+    from sfumato_trainer.resolver import RunResolver
 
 WORKER_MODULE = "sfumato_trainer.worker"
 PURPOSE = "training"
 DEVICE_POLL_SECONDS = 0.5
 DATASETS_RETRY_SECONDS = 2.0
+GOODBYE_SECONDS = 10.0
+"""How long a worker may take to save its state when its device was lost; then it is ended."""
+
 SERVICE_STOPPED = JobFailure.of(server_draining())
 WORKER_DIED = JobFailure(reason=Reason.WORKER_DIED, message="the worker died")
 
@@ -74,12 +81,11 @@ class Attempt:
 class TrainingEngine:
     """All training runs of a deployment, one at work."""
 
-    def __init__(self, platform: Platform, config: TrainerConfig) -> None:
+    def __init__(self, platform: Platform, config: TrainerConfig, datasets: DatasetReader) -> None:
         self._platform = platform
         self._config = config
         self._device_key = device_key(config.device)
-        self._datasets = DatasetReader(lambda: platform.address_of("datasets"))
-        self.resolver = RunResolver(config, self._datasets, data_dir=platform.data_dir)
+        self._datasets = datasets
         self._wake = asyncio.Event()
         self.jobs: JobStore = platform.job_store(
             JobKind(name="training_run", prefix="run", project=self._project, retention=None),
@@ -89,7 +95,15 @@ class TrainingEngine:
         self._channel = platform.worker_channel("trainer", self._on_report)
         self._attempt: Attempt | None = None
         self._background = BackgroundTasks()
+        self._scheduling = BackgroundTasks()
         self._following = BackgroundTasks()
+
+    @cached_property
+    def resolver(self) -> "RunResolver":
+        """Loaded with the first request: what reads models would delay the start."""
+        from sfumato_trainer.resolver import RunResolver
+
+        return RunResolver(self._config, self._datasets, data_dir=self._platform.data_dir)
 
     async def start(self) -> None:
         """Takes up what an earlier life left: live workers are adopted, dead ones missed."""
@@ -103,21 +117,33 @@ class TrainingEngine:
                 await self._attend(job, handle)
         for stray in survivors.values():
             self._channel.kill(stray)
-            await self._channel.forget(stray)
+            await self._channel.wait_gone(stray)
         lease = await self._platform.leases.get(self._device_key)
         if lease is not None and lease.purpose == PURPOSE and self._attempt is None:
             # Of a run that ended, or whose worker died, while the service was away.
             await self._platform.leases.release(self._device_key, lease.holder)
         clock = self._platform.clock
-        self._background.spawn(keep_running("schedule", self._schedule, clock))
+        self._scheduling.spawn(keep_running("schedule", self._schedule, clock))
         self._background.spawn(keep_running("pins", lambda: self._pins.keep(clock), clock))
 
     async def drain(self) -> None:
-        """Brings the run to a checkpoint; it goes on with the next start, by its policy."""
+        """Brings the run to a checkpoint; it goes on with the next start, by its policy.
+
+        A worker that has not come to rest in time is ended, and its run goes on from an older checkpoint.
+        """
+        now = self._platform.clock.monotonic
+        rest_by = now() + self._platform.drain_limits.rest_seconds
+        self._wake.set()
+        # A step of the queue is finished, not broken off: the worker that it starts is known here.
+        if not await self._scheduling.finish(within_seconds=rest_by - now()):
+            await self._scheduling.cancel()
         await self._background.cancel()
         if self._attempt is not None:
-            self._attempt.handle.order("drain")
+            handle = self._attempt.handle
+            self._channel.send_away(handle, "drain", within_seconds=rest_by - now())
         await self._following.finish()
+        for job in await self.jobs.in_states(*ACTIVE):
+            await self._end_attempt(job, SERVICE_STOPPED)
 
     async def stop(self) -> None:
         """Closes the worker channel."""
@@ -210,7 +236,7 @@ class TrainingEngine:
         return number
 
     async def _schedule(self) -> None:
-        while True:
+        while not self._platform.draining.is_set():
             self._wake.clear()
             waiting = await self.jobs.update_queue()
             delay: float | None = None
@@ -253,6 +279,8 @@ class TrainingEngine:
         except NotFound as error:
             await self._fail(job, JobFailure.of(error))
             return 0.0
+        if self._platform.draining.is_set():
+            return None
         await self._lease(job.name)
         try:
             started = NewEvent(kind="started", data={"device": self._config.device})
@@ -261,7 +289,7 @@ class TrainingEngine:
             handle = await self._channel.launch(
                 WORKER_MODULE,
                 {"plan": plan.to_json(), "blobs": str(self._platform.blobs.folder.root.absolute())},
-                directory=self._directory(job.name) / "workers",
+                log_folder=self._directory(job.name) / "workers",
                 job=job.name,
                 fence=claimed.fence,
             )
@@ -277,20 +305,28 @@ class TrainingEngine:
         self._following.spawn(self._follow(job, handle))
         job, run = await self.jobs.read(job.name, job.owner, storage.run_of)
         if job.state is JobState.CANCELLING:
-            handle.order("cancel", job.name)
+            self._order(job.name, "cancel")
         elif run.stop_requested:
-            handle.order("stop", job.name)
+            self._order(job.name, "stop")
 
     async def _follow(self, job: Job, handle: WorkerHandle) -> None:
         """Stays with an attempt until its worker is gone, then says what follows."""
-        renewing = asyncio.create_task(self._keep_lease(job.name, handle))
+        keeping = keep_running(
+            "device lease", lambda: self._keep_lease(job.name, handle), self._platform.clock
+        )
+        renewing = asyncio.create_task(keeping)
         with log_context(job=job.name):
             try:
                 await self._channel.wait_gone(handle)
                 draining = self._platform.draining.is_set()
                 await self._end_attempt(job, SERVICE_STOPPED if draining else WORKER_DIED)
+            except BaseException:
+                # Nobody would notice its end any more, so it must not go on.
+                self._channel.kill(handle)
+                raise
             finally:
                 renewing.cancel()
+                await asyncio.gather(renewing, return_exceptions=True)
                 await self._platform.leases.release(self._device_key, job.name)
                 self._attempt = None
                 self._wake.set()
@@ -350,12 +386,21 @@ class TrainingEngine:
         )
 
     def _order(self, name: str, command: str) -> None:
-        if self._attempt is not None and self._attempt.job.name == name:
-            self._attempt.handle.order(command, name)
+        """Gives an order to the worker of a run, if it has one; a cancel must be obeyed in time.
+
+        A stop saves and publishes, which may take as long as it does.
+        """
+        if self._attempt is None or self._attempt.job.name != name:
+            return
+        handle = self._attempt.handle
+        if command == "cancel":
+            self._channel.send_away(handle, command, job=name, within_seconds=CANCEL_SECONDS)
+        else:
+            handle.order(command, name)
 
     async def _lease(self, holder: str) -> None:
         await self._platform.leases.acquire(
-            self._device_key, holder, PURPOSE, duration=DEFAULT_LEASE
+            self._device_key, holder, PURPOSE, duration=self._platform.device_lease
         )
 
     async def _keep_lease(self, holder: str, handle: WorkerHandle) -> None:
@@ -365,6 +410,6 @@ class TrainingEngine:
                 await self._lease(holder)
             except Held as held:
                 log.error("device lost", job=holder, holder=held.lease.holder)
-                handle.order("drain")
+                self._channel.send_away(handle, "drain", within_seconds=GOODBYE_SECONDS)
                 return
-            await self._platform.clock.sleep(DEFAULT_LEASE.total_seconds() / RENEWALS_PER_LEASE)
+            await self._platform.clock.sleep(RENEWAL_SECONDS)

@@ -18,23 +18,23 @@ from sfumato_chassis.job_messages import (
     timestamp,
 )
 from sfumato_chassis.jobs import Event, Job
-from sfumato_trainer.runs import FIELDS_OF_SETTINGS, BaseModel
+from sfumato_trainer.run_request import BaseModel
 from sfumato_trainer.settings import TrainingSettings
 from sfumato_trainer.storage import ADAPTER_MEDIA_TYPE, Adapter, Run
 
 Configuration = configuration_pb2.TrainingConfiguration
 
 ENUM_PREFIXES = {
-    "lr_scheduler": "LEARNING_RATE_SCHEDULER_",
-    "precision": "COMPUTE_PRECISION_",
+    "learning_rate_scheduler": "LEARNING_RATE_SCHEDULER_",
+    "compute_precision": "COMPUTE_PRECISION_",
     "weighting_scheme": "WEIGHTING_SCHEME_",
 }
-SETTINGS_FIELDS: Mapping[str, str] = {
-    FIELDS_OF_SETTINGS.get(field.name, field.name): field.name
+SETTINGS_FIELDS = tuple(
+    field.name
     for field in dataclasses.fields(TrainingSettings)
     if field.name not in {"base_model", "family"}
-}
-"""Name in the public configuration to name in the settings."""
+)
+"""Settings that stand in the public configuration under the same name."""
 
 
 def base_model(source: sources_pb2.ModelSource) -> BaseModel:
@@ -53,15 +53,15 @@ def requested_settings(configuration: Configuration) -> Mapping[str, Any]:
     """Only what the caller set, by the names of the settings."""
     requested: dict[str, Any] = {}
     for field, value in configuration.ListFields():
-        name = SETTINGS_FIELDS.get(field.name)
-        if name is None:
+        name = field.name
+        if name not in SETTINGS_FIELDS:
             continue
         if field.enum_type is not None:
             text = field.enum_type.values_by_number[value].name
             requested[name] = text.removeprefix(ENUM_PREFIXES[name]).lower()
-        elif field.name == "flow_shift":
+        elif name == "flow_shift":
             requested[name] = "auto" if value.HasField("automatic") else value.shift
-        elif field.name == "target_modules":
+        elif name == "target_modules":
             requested[name] = tuple(value)
         else:
             requested[name] = value
@@ -80,22 +80,22 @@ def configuration_message(
         adapter_type=configuration_pb2.ADAPTER_TYPE_LORA,
         optimizer=configuration_pb2.OPTIMIZER_TYPE_ADAMW,
     )
-    for field, name in SETTINGS_FIELDS.items():
+    for name in SETTINGS_FIELDS:
         value = getattr(settings, name)
         if name in ENUM_PREFIXES:
-            enum = message.DESCRIPTOR.fields_by_name[field].enum_type
+            enum = message.DESCRIPTOR.fields_by_name[name].enum_type
             assert enum is not None
             number = enum.values_by_name[f"{ENUM_PREFIXES[name]}{value.upper()}"].number
-            setattr(message, field, number)
+            setattr(message, name, number)
         elif name == "flow_shift":
             if value == "auto":
                 message.flow_shift.automatic.SetInParent()
             elif value is not None:
                 message.flow_shift.shift = value
-        elif name == "targets":
+        elif name == "target_modules":
             message.target_modules.extend(value)
         else:
-            setattr(message, field, value)
+            setattr(message, name, value)
     return message
 
 

@@ -1,28 +1,14 @@
 """From what a caller asks for to a run with nothing left open."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from sfumato_trainer.config import TrainerConfig
 from sfumato_trainer.dataset_reader import DatasetReader
-from sfumato_trainer.runs import BaseModel, check_gated, resolve_base, resolve_settings
+from sfumato_trainer.run_request import RunRequest
+from sfumato_trainer.runs import check_gated, resolve_base, resolve_settings
 from sfumato_trainer.storage import Run
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunRequest:
-    """What a caller asks for; ``requested`` holds only the settings that were given."""
-
-    owner: str
-    display_name: str
-    base: BaseModel
-    family: str | None
-    dataset: str
-    dataset_version: int | None
-    requested: Mapping[str, Any]
 
 
 class RunResolver:

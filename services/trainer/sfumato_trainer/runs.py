@@ -11,39 +11,10 @@ from sfumato_chassis.errors import FailedPrecondition, InvalidArgument, Permissi
 from sfumato_diffusion.families.identify import UnidentifiedModelError, identify_family
 from sfumato_diffusion.families.info import FamilyInfo, UnsupportedPrecisionError
 from sfumato_diffusion.source_revision import find_snapshot, hub_cache_roots
+from sfumato_trainer.run_request import BaseModel
 from sfumato_trainer.settings import ModelSource, SettingsError, TrainingSettings
 
-FIELDS_OF_SETTINGS: Mapping[str, str] = {
-    "targets": "target_modules",
-    "dropout": "adapter_dropout",
-    "beta1": "adam_beta1",
-    "beta2": "adam_beta2",
-    "epsilon": "adam_epsilon",
-    "lr_scheduler": "learning_rate_scheduler",
-    "max_grad_norm": "max_gradient_norm",
-    "precision": "compute_precision",
-    "cfg_dropout": "caption_dropout",
-}
-"""Names that settings and the public configuration spell differently."""
-
 LEAST_SAVE_STEPS = 50
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BaseModel:
-    """A base model as a caller names it.
-
-    Attributes:
-        kind: ``hub``, ``directory``, ``single_file`` or ``gguf``.
-        reference: Hub id, or path.
-        revision: Of a Hub id.
-        message: The source as the caller gave it, as JSON.
-    """
-
-    kind: str
-    reference: str
-    revision: str
-    message: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +71,7 @@ def resolve_settings(
     defaults = info.training
     rank = requested.get("rank", defaults.rank)
     steps = requested.get("train_steps", 500)
-    scheduler = requested.get("lr_scheduler", defaults.lr_scheduler)
+    scheduler = requested.get("learning_rate_scheduler", defaults.learning_rate_scheduler)
     values: dict[str, Any] = {
         "base_model": ModelSource(reference=base.reference, revision=base.revision),
         "family": info.name,
@@ -109,28 +80,27 @@ def resolve_settings(
         "learning_rate": defaults.learning_rate,
         "rank": rank,
         "alpha": float(rank),
-        "targets": info.adapter_targets,
-        "lr_scheduler": scheduler,
+        "target_modules": info.adapter_targets,
+        "learning_rate_scheduler": scheduler,
         "warmup_steps": 0 if scheduler == "constant" else defaults.warmup_steps,
-        "precision": "fp32" if device == "cpu" else "bf16",
+        "compute_precision": "fp32" if device == "cpu" else "bf16",
         "flow_shift": defaults.flow_shift,
         "save_steps": max(LEAST_SAVE_STEPS, steps // 10),
         **requested,
     }
     try:
         settings = TrainingSettings(**values)
-        info.check_precision(settings.precision)
+        info.check_precision(settings.compute_precision)
     except SettingsError as error:
-        field = FIELDS_OF_SETTINGS.get(error.field, error.field)
         message = str(error).removeprefix(f"{error.field}: ")
-        raise InvalidArgument.field(f"configuration.{field}", message) from error
+        raise InvalidArgument.field(f"configuration.{error.field}", message) from error
     except UnsupportedPrecisionError as error:
         raise unsupported(str(error)) from error
     if settings.resolution % info.size_divisor:
         raise InvalidArgument.field(
             "configuration.resolution", f"must be a multiple of {info.size_divisor}"
         )
-    if settings.precision == "fp16" and device == "cpu":
+    if settings.compute_precision == "fp16" and device == "cpu":
         raise FailedPrecondition(Reason.MACHINE_INCAPABLE, "fp16 needs a GPU; use fp32 or bf16")
     return settings
 

@@ -16,7 +16,7 @@ from sfumato_chassis.platform import Platform
 from sfumato_chassis.request_messages import request_of
 from sfumato_trainer import messages, storage
 from sfumato_trainer.engine import TrainingEngine
-from sfumato_trainer.resolver import RunRequest
+from sfumato_trainer.run_request import RunRequest
 
 
 class TrainerServicer(trainer_pb2_grpc.TrainerServiceServicer):
@@ -66,11 +66,10 @@ class TrainerServicer(trainer_pb2_grpc.TrainerServiceServicer):
     ) -> trainer_pb2.WaitTrainingRunResponse:
         return trainer_pb2.WaitTrainingRunResponse(training_run=await self._runs.wait(request))
 
-    async def WatchTrainingRun(
+    def WatchTrainingRun(
         self, request: trainer_pb2.WatchTrainingRunRequest, context: Any
     ) -> AsyncIterator[trainer_pb2.WatchTrainingRunResponse]:
-        async for response in self._runs.watch(request, trainer_pb2.WatchTrainingRunResponse):
-            yield response
+        return self._runs.watch(request, trainer_pb2.WatchTrainingRunResponse)
 
     async def CancelTrainingRun(
         self, request: trainer_pb2.CancelTrainingRunRequest, context: Any

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 Precision = Literal["fp32", "bf16", "fp16"]
-LrScheduler = Literal["constant", "constant_with_warmup", "linear", "cosine"]
+LearningRateScheduler = Literal["constant", "constant_with_warmup", "linear", "cosine"]
 WeightingScheme = Literal["none", "bell"]
 
 LARGEST_SEED = 2**53 - 1
@@ -57,16 +57,16 @@ BOUNDS: Mapping[str, Bound] = {
     "gradient_accumulation": Bound(minimum=1, maximum=256),
     "rank": Bound(minimum=1, maximum=320),
     "alpha": Bound(minimum=0, maximum=1024, above=True),
-    "dropout": Bound(minimum=0, maximum=1, below=True),
-    "beta1": Bound(minimum=0, maximum=1, below=True),
-    "beta2": Bound(minimum=0, maximum=1, below=True),
-    "epsilon": Bound(minimum=0, maximum=1, above=True, below=True),
+    "adapter_dropout": Bound(minimum=0, maximum=1, below=True),
+    "adam_beta1": Bound(minimum=0, maximum=1, below=True),
+    "adam_beta2": Bound(minimum=0, maximum=1, below=True),
+    "adam_epsilon": Bound(minimum=0, maximum=1, above=True, below=True),
     "weight_decay": Bound(minimum=0, maximum=1),
     "warmup_steps": Bound(minimum=0, maximum=100_000),
-    "max_grad_norm": Bound(minimum=0),
+    "max_gradient_norm": Bound(minimum=0),
     "seed": Bound(minimum=0, maximum=LARGEST_SEED),
     "flow_shift": Bound(minimum=0, above=True),
-    "cfg_dropout": Bound(minimum=0, maximum=1),
+    "caption_dropout": Bound(minimum=0, maximum=1),
     "ema_decay": Bound(minimum=0, maximum=1, below=True),
     "cache_variants": Bound(minimum=1, maximum=16),
     "save_steps": Bound(minimum=1, maximum=100_000),
@@ -86,8 +86,8 @@ class ModelSource:
 class TrainingSettings:
     """Everything that determines a run's result, except the pictures and captions.
 
-    `flow_shift` None is the family's default; `targets` are names of the denoiser's linear
-    layers; `max_grad_norm` and `ema_decay` 0 are off. `train_steps` is the target total, also
+    `flow_shift` None is the family's default; `target_modules` are names of the denoiser's linear
+    layers; `max_gradient_norm` and `ema_decay` 0 are off. `train_steps` is the target total, also
     of a resumed run. Raises SettingsError on construction.
     """
 
@@ -98,23 +98,23 @@ class TrainingSettings:
     learning_rate: float
     rank: int
     alpha: float
-    targets: tuple[str, ...]
-    lr_scheduler: LrScheduler
+    target_modules: tuple[str, ...]
+    learning_rate_scheduler: LearningRateScheduler
     warmup_steps: int = 0
     batch_size: int = 1
     gradient_accumulation: int = 1
-    dropout: float = 0.0
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
+    adapter_dropout: float = 0.0
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.999
+    adam_epsilon: float = 1e-8
     weight_decay: float = 0.01
-    max_grad_norm: float = 1.0
+    max_gradient_norm: float = 1.0
     seed: int = 42
-    precision: Precision = "fp32"
+    compute_precision: Precision = "fp32"
     gradient_checkpointing: bool = True
     flow_shift: float | Literal["auto"] | None = None
     weighting_scheme: WeightingScheme = "none"
-    cfg_dropout: float = 0.0
+    caption_dropout: float = 0.0
     ema_decay: float = 0.0
     instance_prompt: str = ""
     center_crop: bool = False
@@ -143,17 +143,17 @@ class TrainingSettings:
             if problem is not None:
                 raise SettingsError(name, problem)
         self._check_choices()
-        if self.warmup_steps > 0 and self.lr_scheduler == "constant":
+        if self.warmup_steps > 0 and self.learning_rate_scheduler == "constant":
             raise SettingsError("warmup_steps", "the constant scheduler has no warm-up")
         if not self.base_model.reference:
             raise SettingsError("base_model", "is empty")
-        if not self.targets:
-            raise SettingsError("targets", "is empty")
+        if not self.target_modules:
+            raise SettingsError("target_modules", "is empty")
 
     def _check_choices(self) -> None:
         choices = {
-            "lr_scheduler": ("constant", "constant_with_warmup", "linear", "cosine"),
-            "precision": ("fp32", "bf16", "fp16"),
+            "learning_rate_scheduler": ("constant", "constant_with_warmup", "linear", "cosine"),
+            "compute_precision": ("fp32", "bf16", "fp16"),
             "weighting_scheme": ("none", "bell"),
         }
         for name, allowed in choices.items():
@@ -161,14 +161,14 @@ class TrainingSettings:
                 raise SettingsError(name, f"must be one of {', '.join(allowed)}")
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self) | {"targets": list(self.targets)}
+        return dataclasses.asdict(self) | {"target_modules": list(self.target_modules)}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "TrainingSettings":
         """Raises SettingsError for an unknown or missing field."""
         values = _known_fields(cls, record)
         values["base_model"] = ModelSource(**values["base_model"])
-        values["targets"] = tuple(values["targets"])
+        values["target_modules"] = tuple(values["target_modules"])
         return cls(**values)
 
     def identity(self) -> dict[str, Any]:

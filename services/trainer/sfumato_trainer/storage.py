@@ -25,11 +25,11 @@ from sqlalchemy import (
 )
 
 from sfumato_chassis.blobs import Blob, set_references
-from sfumato_chassis.database import Timestamp, microseconds_of, time_at
+from sfumato_chassis.database import Timestamp
 from sfumato_chassis.errors import FailedPrecondition, NotFound, Reason
 from sfumato_chassis.job_store import Fenced
 from sfumato_chassis.jobs import Event, Job
-from sfumato_chassis.paging import Page, cut_page, decode_token
+from sfumato_chassis.paging import Page, read_page
 from sfumato_trainer.settings import TrainingSettings
 
 ADAPTER_MEDIA_TYPE = "application/vnd.safetensors"
@@ -278,19 +278,12 @@ def find_adapter(
 
 def select_adapters(connection: Connection, owner: str, *, size: int, token: str) -> Page[Adapter]:
     """A page of adapters, newest first."""
-    query = {"list": "adapter", "owner": owner}
-    statement = (
-        select(adapters)
-        .where(adapters.c.owner == owner)
-        .order_by(adapters.c.create_time.desc(), adapters.c.name.desc())
-        .limit(size + 1)
+    return read_page(
+        connection,
+        select(adapters).where(adapters.c.owner == owner),
+        [adapters.c.create_time, adapters.c.name],
+        lambda row: Adapter(**row._mapping),
+        query={"list": "adapter", "owner": owner},
+        size=size,
+        token=token,
     )
-    if token:
-        microseconds, name = decode_token(query, token, [int, str])
-        before = time_at(int(microseconds))
-        statement = statement.where(
-            (adapters.c.create_time < before)
-            | ((adapters.c.create_time == before) & (adapters.c.name < name))
-        )
-    rows = [Adapter(**row._mapping) for row in connection.execute(statement)]
-    return cut_page(rows, size, query, lambda row: [microseconds_of(row.create_time), row.name])

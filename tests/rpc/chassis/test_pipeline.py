@@ -12,6 +12,7 @@ from pictures import write_pictures
 from refusals import refusal_of
 from sfumato.blobs.v1 import blobs_pb2
 from sfumato.datasets.v1 import datasets_pb2 as pb
+from sfumato.datasets.v1 import imports_pb2
 from sfumato_chassis.errors import Reason
 from sfumato_chassis.failpoints import Failpoints, parse
 
@@ -74,12 +75,12 @@ async def test_an_unknown_field_is_refused_in_a_create_only(server: Running) -> 
     create = import_request("cats").SerializeToString() + FIELD_127
     refusal = await refusal_of(raw(server, f"{SERVICE}/CreateImport", create))
     assert refusal.fields == {"#127": "unknown field"}
-    listed = pb.ListImportsRequest().SerializeToString() + FIELD_127
+    listed = imports_pb2.ListImportsRequest().SerializeToString() + FIELD_127
     await raw(server, f"{SERVICE}/ListImports", listed)
 
 
 async def test_all_wrong_fields_are_told_at_once(server: Running) -> None:
-    request = pb.CreateImportRequest(
+    request = imports_pb2.CreateImportRequest(
         request_id="x", dataset="a" * 129, mode=77, caption_column="\0"
     )
     refusal = await refusal_of(server.stubs.datasets.CreateImport(request))
@@ -100,7 +101,7 @@ async def test_a_repeated_request_under_another_principal_is_anothers(server: Ru
     )
     assert not theirs.deduplicated
     assert theirs.import_job.owner == "another"
-    get = pb.GetImportRequest(name=mine.import_job.name)
+    get = imports_pb2.GetImportRequest(name=mine.import_job.name)
     refusal = await refusal_of(
         server.stubs.datasets.GetImport(get, metadata=[("x-sfumato-principal", "another")])
     )
@@ -111,7 +112,7 @@ async def test_a_repeated_request_under_another_principal_is_anothers(server: Ru
 async def test_a_principal_that_cannot_be_is_refused(server: Running, principal: str) -> None:
     refusal = await refusal_of(
         server.stubs.datasets.ListImports(
-            pb.ListImportsRequest(), metadata=[("x-sfumato-principal", principal)]
+            imports_pb2.ListImportsRequest(), metadata=[("x-sfumato-principal", principal)]
         )
     )
     assert refusal.fields.keys() == {"x-sfumato-principal"}
@@ -122,7 +123,7 @@ async def test_a_drain_refuses_creates_and_sends_watchers_away(
 ) -> None:
     created = await server.stubs.datasets.CreateImport(import_request("cats"))
     name = created.import_job.name
-    await server.stubs.datasets.WaitImport(pb.WaitImportRequest(name=name))
+    await server.stubs.datasets.WaitImport(imports_pb2.WaitImportRequest(name=name))
     server.platform.draining.set()
     refusal = await refusal_of(server.stubs.datasets.CreateImport(import_request("cats", "b")))
     assert (refusal.code, refusal.reason) == (
@@ -136,7 +137,7 @@ async def test_a_drain_refuses_creates_and_sends_watchers_away(
         )
     )
     assert refusal.reason == "SERVER_DRAINING"
-    found = await server.stubs.datasets.GetImport(pb.GetImportRequest(name=name))
+    found = await server.stubs.datasets.GetImport(imports_pb2.GetImportRequest(name=name))
     assert found.import_job.name == name
     await server.server.stop()
 
@@ -152,7 +153,9 @@ async def test_a_call_that_takes_too_long_is_ended_by_the_server(tmp_path: Path)
     async with running(tmp_path / "data", overrides=overrides, failpoint=holding) as server:
         created = await server.stubs.datasets.CreateImport(import_request("cats"))
         refusal = await refusal_of(
-            server.stubs.datasets.WaitImport(pb.WaitImportRequest(name=created.import_job.name))
+            server.stubs.datasets.WaitImport(
+                imports_pb2.WaitImportRequest(name=created.import_job.name)
+            )
         )
         gate.touch()
     assert (refusal.code, refusal.reason) == (
@@ -163,7 +166,7 @@ async def test_a_call_that_takes_too_long_is_ended_by_the_server(tmp_path: Path)
 
 @pytest.mark.parametrize("seconds", [-1, 2**62])
 async def test_a_wait_that_cannot_be_is_refused(server: Running, seconds: int) -> None:
-    request = pb.WaitImportRequest(name="import-1")
+    request = imports_pb2.WaitImportRequest(name="import-1")
     request.timeout.seconds = seconds
     refusal = await refusal_of(server.stubs.datasets.WaitImport(request))
     assert refusal.reason == "FIELD_INVALID"
@@ -206,9 +209,11 @@ async def test_a_caller_who_leaves_ends_nothing_but_the_call(server: Running) ->
     server.metrics.count = count_and_tell  # type: ignore[method-assign]
     created = await server.stubs.datasets.CreateImport(import_request("cats"))
     name = created.import_job.name
-    watch = server.stubs.datasets.WatchImport(pb.WatchImportRequest(name=name, replay=True))
+    watch = server.stubs.datasets.WatchImport(
+        imports_pb2.WatchImportRequest(name=name, replay=True)
+    )
     await watch.read()
     watch.cancel()
     await asyncio.wait_for(ended.wait(), 10)
-    found = await server.stubs.datasets.WaitImport(pb.WaitImportRequest(name=name))
+    found = await server.stubs.datasets.WaitImport(imports_pb2.WaitImportRequest(name=name))
     assert found.import_job.version.number == 1

@@ -15,6 +15,7 @@ from datasets_server import ServerProcess, import_request, server_process
 from pictures import write_pictures
 from refusals import refusal_of
 from sfumato.datasets.v1 import datasets_pb2 as pb
+from sfumato.datasets.v1 import imports_pb2
 from sfumato_chassis.failpoints import VARIABLE
 
 GRPCURL = Path(sys.executable).with_name("grpcurl")
@@ -70,7 +71,7 @@ async def test_a_signal_drains_and_ends_with_0(tmp_path: Path, signal_number: in
         assert (await statuses.read()).status == SERVING
         created = await stubs.datasets.CreateImport(import_request("cats"))
         watch = stubs.datasets.WatchImport(
-            pb.WatchImportRequest(name=created.import_job.name, replay=True)
+            imports_pb2.WatchImportRequest(name=created.import_job.name, replay=True)
         )
         assert (await watch.read()).HasField("attached")
         assert (await watch.read()).event.HasField("queued")

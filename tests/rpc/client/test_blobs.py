@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 
@@ -11,8 +12,18 @@ import pytest
 from blob_server import READ_CHUNK_SIZE_BYTES, BlobServer
 from cutting_proxy import CuttingProxy
 from serving import quick_client, serving
-from sfumato_client import DataLoss, NotFound, OutOfRange, TransportLost, new_request_id
-from sfumato_client.blobs import CHUNK_SIZE_BYTES, file_digest
+from sfumato_client import (
+    Addresses,
+    Client,
+    Connection,
+    DataLoss,
+    NotFound,
+    OutOfRange,
+    RetryPolicy,
+    TransportLost,
+    new_request_id,
+)
+from sfumato_client.blobs import CHUNK_SIZE_BYTES
 from statuses import status
 
 CONTENT = random.Random(7).randbytes(3 * CHUNK_SIZE_BYTES + 1234)
@@ -198,7 +209,22 @@ async def test_read_yields_from_an_offset() -> None:
     assert b"".join(chunks) == CONTENT[-20_000:]
 
 
-def test_file_digest(file: Path) -> None:
-    digest, size_bytes = file_digest(file)
-    assert BlobServer().store(CONTENT) == digest
-    assert size_bytes == len(CONTENT)
+async def test_silent_download_ends_with_the_attempt(file: Path, tmp_path: Path) -> None:
+    blobs = BlobServer()
+    digest = blobs.store(CONTENT)
+    policy = RetryPolicy(budget_seconds=0.1, attempt_timeout_seconds=0.1)
+    async with serving(blobs=blobs) as port, CuttingProxy(port) as proxy:
+        proxy.freeze()
+        connection = Connection(addresses=Addresses.all_at(proxy.address))
+        async with Client(connection, policy=policy) as client:
+            with pytest.raises(TransportLost, match=r"nothing arrived for 0\.1 s"):
+                await client.blobs.download(digest, tmp_path / "copy")
+
+
+async def test_file_is_not_read_on_when_the_caller_has_left() -> None:
+    async with quick_client("127.0.0.1:1") as client:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await client.blobs.upload(Path("/dev/zero"))
+        async with asyncio.timeout(20):
+            await asyncio.get_running_loop().shutdown_default_executor()

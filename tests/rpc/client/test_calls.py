@@ -10,7 +10,7 @@ import pytest
 from cutting_proxy import CuttingProxy
 from import_server import IMPORT, ImportServer
 from serving import quick_client, serving
-from sfumato.datasets.v1 import datasets_pb2
+from sfumato.datasets.v1 import imports_pb2
 from sfumato.job.v1 import job_pb2
 from sfumato_client import (
     Addresses,
@@ -39,7 +39,7 @@ async def test_create_whose_answer_is_lost_is_repeated_with_the_same_request_id(
         imports.on_created = cut_before_the_answer
         async with quick_client(proxy.address) as client:
             response = await client.datasets.create_import(
-                datasets_pb2.CreateImportRequest(dataset="cats")
+                imports_pb2.CreateImportRequest(dataset="cats")
             )
     assert imports.num_create_calls == 3
     assert len(imports.created) == 1
@@ -56,7 +56,7 @@ async def test_create_is_repeated_while_the_server_drains() -> None:
     imports.create_refusals.extend([draining, draining])
     async with serving(imports=imports) as port, quick_client(f"127.0.0.1:{port}") as client:
         response = await client.datasets.create_import(
-            datasets_pb2.CreateImportRequest(dataset="cats")
+            imports_pb2.CreateImportRequest(dataset="cats")
         )
     assert imports.num_create_calls == 3
     assert not response.deduplicated
@@ -76,7 +76,7 @@ async def test_refused_create_is_not_repeated(
     imports.create_refusals.append(status(code, reason=reason))
     async with serving(imports=imports) as port, quick_client(f"127.0.0.1:{port}") as client:
         with pytest.raises(error):
-            await client.datasets.create_import(datasets_pb2.CreateImportRequest(dataset="cats"))
+            await client.datasets.create_import(imports_pb2.CreateImportRequest(dataset="cats"))
     assert imports.num_create_calls == 1
 
 

@@ -6,95 +6,18 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
-from blob_server import BlobServer
+from command_line import PICTURE, CommandLine, Services
 from cutting_proxy import CuttingProxy
-from import_server import IMPORT, ImportServer
-from model_servers import ADAPTER, IMAGE, RUN, GenerationServer, RunServer
-from serving import serving
-from sfumato.datasets.v1 import datasets_pb2
+from import_server import IMPORT
+from model_servers import ADAPTER, IMAGE, RUN
+from sfumato.datasets.v1 import imports_pb2
 from sfumato.job.v1 import errors_pb2, job_pb2
 from sfumato.trainer.v1 import configuration_pb2
 from sfumato_client import new_request_id
-from sfumato_client.cli.main import main
-
-PICTURE = b"\x89PNG picture"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Services:
-    """All services on one port."""
-
-    address: str
-    imports: ImportServer
-    blobs: BlobServer
-    runs: RunServer
-    generations: GenerationServer
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What a command did."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json_lines(self) -> list[dict[str, object]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-@pytest_asyncio.fixture
-async def services() -> AsyncIterator[Services]:
-    blobs = BlobServer()
-    imports = ImportServer()
-    runs = RunServer()
-    generations = GenerationServer(blobs.store(PICTURE))
-    async with serving(imports=imports, blobs=blobs, runs=runs, generations=generations) as port:
-        yield Services(
-            address=f"127.0.0.1:{port}",
-            imports=imports,
-            blobs=blobs,
-            runs=runs,
-            generations=generations,
-        )
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    path = tmp_path / "cats"
-    path.mkdir()
-    (path / "a.png").write_bytes(b"first")
-    (path / "a.txt").write_text("a cat")
-    (path / ".hidden").write_bytes(b"no")
-    (path / "inner").mkdir()
-    return path
-
-
-class CommandLine:
-    """Runs commands in a thread, since each brings an event loop of its own."""
-
-    def __init__(self, address: str, capsys: pytest.CaptureFixture[str]) -> None:
-        self._address = address
-        self._capsys = capsys
-
-    async def __call__(self, *words: str) -> Answer:
-        arguments = ["--address", self._address, "--retry-seconds", "0.1", *words]
-        code = await asyncio.to_thread(main, arguments)
-        captured = self._capsys.readouterr()
-        return Answer(code=code, out=captured.out, err=captured.err)
-
-
-@pytest.fixture
-def sfumato(services: Services, capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    return CommandLine(services.address, capsys)
 
 
 async def test_import_uploads_the_folder_and_follows_the_job(
@@ -106,7 +29,7 @@ async def test_import_uploads_the_folder_and_follows_the_job(
     assert answer.code == 0
     (request,) = services.imports.created.values()
     assert request.dataset == "cats"
-    assert request.refused_files == datasets_pb2.REFUSED_FILE_POLICY_SKIP
+    assert request.refused_files == imports_pb2.REFUSED_FILE_POLICY_SKIP
     assert not request.HasField("mode")
     sent = {file.file_name: services.blobs.blobs[file.digest] for file in request.upload.files}
     assert sent == {"a.png": b"first", "a.txt": b"a cat"}
@@ -123,7 +46,7 @@ async def test_server_side_import_names_the_folder(
     assert answer.code == 0
     request = services.imports.created[request_id]
     assert request.folder.path == "pets/cats"
-    assert request.mode == datasets_pb2.IMPORT_MODE_ADD
+    assert request.mode == imports_pb2.IMPORT_MODE_ADD
     assert answer.json_lines[0]["name"] == IMPORT
 
 

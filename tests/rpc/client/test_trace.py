@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha import reflection
 
 from import_server import IMPORT, ImportServer
 from serving import serving
-from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc
+from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc, imports_pb2
 from sfumato_client import Addresses, Client, Connection, Cursor, Finished
 from sfumato_client.trace import Trace, TracedCall
 
@@ -63,5 +63,5 @@ async def test_line_makes_the_same_call() -> None:
     await server.stop(None)
     assert process.returncode == 0
     # This grpcurl prints the names of the proto, newer ones print those of JSON; both are read.
-    response = json_format.Parse(output, datasets_pb2.GetImportResponse())
+    response = json_format.Parse(output, imports_pb2.GetImportResponse())
     assert response.import_job.name == IMPORT

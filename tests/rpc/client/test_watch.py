@@ -13,7 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from cutting_proxy import CuttingProxy
 from import_server import IMPORT, ImportServer, Response, progress_event
 from serving import quick_client, serving
-from sfumato.datasets.v1 import datasets_pb2
+from sfumato.datasets.v1 import imports_pb2
 from sfumato.job.v1 import job_pb2
 from sfumato_client import (
     Attached,
@@ -125,7 +125,7 @@ async def test_silent_server_is_dropped_after_three_heartbeat_intervals() -> Non
     imports = ImportServer(heartbeat_seconds=0.05)
     dropped = asyncio.Event()
 
-    async def silent(request: datasets_pb2.WatchImportRequest) -> AsyncIterator[Response]:
+    async def silent(request: imports_pb2.WatchImportRequest) -> AsyncIterator[Response]:
         yield imports.attached()
         yield imports.event(1)
         try:
@@ -148,10 +148,12 @@ async def test_silent_server_is_dropped_after_three_heartbeat_intervals() -> Non
 async def test_heartbeats_keep_a_quiet_stream() -> None:
     imports = ImportServer(heartbeat_seconds=0.05)
 
-    async def quiet(request: datasets_pb2.WatchImportRequest) -> AsyncIterator[Response]:
+    async def quiet(request: imports_pb2.WatchImportRequest) -> AsyncIterator[Response]:
         yield imports.attached()
-        for _ in range(6):
-            await asyncio.sleep(imports.heartbeat_seconds)
+        clock = asyncio.get_running_loop().time
+        # Twice as long as silence would be borne.
+        quiet_until = clock() + 6 * imports.heartbeat_seconds
+        while clock() < quiet_until:
             yield Response(heartbeat=job_pb2.Heartbeat(delivered_sequence=0))
         yield imports.event(1)
         yield Response(finished=imports.resource())
@@ -190,7 +192,7 @@ async def test_frozen_connection_is_noticed_and_replaced() -> None:
 async def test_going_away_is_followed_after_its_delay() -> None:
     imports = ImportServer()
 
-    async def draining(request: datasets_pb2.WatchImportRequest) -> AsyncIterator[Response]:
+    async def draining(request: imports_pb2.WatchImportRequest) -> AsyncIterator[Response]:
         yield imports.attached()
         yield imports.event(1)
         yield Response(going_away=job_pb2.GoingAway(retry_after=Duration(nanos=50_000_000)))
@@ -210,7 +212,7 @@ async def test_going_away_is_followed_after_its_delay() -> None:
 async def test_end_without_finished_is_a_loss() -> None:
     imports = ImportServer()
 
-    async def ending(request: datasets_pb2.WatchImportRequest) -> AsyncIterator[Response]:
+    async def ending(request: imports_pb2.WatchImportRequest) -> AsyncIterator[Response]:
         yield imports.attached()
 
     async with (
@@ -228,7 +230,7 @@ async def test_budget_is_renewed_by_each_new_event() -> None:
     imports = ImportServer()
 
     def one_event(sequence: int):  # type: ignore[no-untyped-def]
-        async def script(request: datasets_pb2.WatchImportRequest) -> AsyncIterator[Response]:
+        async def script(request: imports_pb2.WatchImportRequest) -> AsyncIterator[Response]:
             assert request.after_sequence == sequence - 1
             yield imports.attached()
             yield imports.event(sequence)
@@ -301,7 +303,7 @@ async def test_our_own_error_is_raised_at_once(
 async def test_gap_or_repeat_is_raised_and_never_passed_on(sequences: tuple[int, ...]) -> None:
     imports = ImportServer()
 
-    async def faulty(request: datasets_pb2.WatchImportRequest) -> AsyncIterator[Response]:
+    async def faulty(request: imports_pb2.WatchImportRequest) -> AsyncIterator[Response]:
         yield imports.attached()
         for sequence in sequences:
             yield Response(event=progress_event(sequence))
@@ -321,7 +323,7 @@ async def test_leaving_a_watch_ends_the_stream_and_not_the_job() -> None:
     imports = ImportServer()
     left = asyncio.Event()
 
-    async def endless(request: datasets_pb2.WatchImportRequest) -> AsyncIterator[Response]:
+    async def endless(request: imports_pb2.WatchImportRequest) -> AsyncIterator[Response]:
         try:
             async for message in imports.watch(0, replay=True):
                 yield message

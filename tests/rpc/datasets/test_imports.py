@@ -1,62 +1,26 @@
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 
-from datasets_server import Running, finished, import_request, imported, running, upload
+from datasets_server import (
+    Running,
+    begun,
+    finished,
+    import_request,
+    imported,
+    running,
+    upload,
+    watched,
+)
 from pictures import picture, write_pictures
 from refusals import refusal_of
 from sfumato.datasets.v1 import datasets_pb2 as pb
+from sfumato.datasets.v1 import imports_pb2, versions_pb2
 from sfumato.job.v1 import errors_pb2, job_pb2
 from sfumato_chassis.failpoints import Failpoints, parse
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    write_pictures(tmp_path / "root" / "cats", 3)
-    return tmp_path / "root"
-
-
-@pytest.fixture
-async def server(tmp_path: Path, root: Path) -> AsyncIterator[Running]:
-    overrides = {"datasets.import_roots": (root,)}
-    async with running(tmp_path / "data", overrides=overrides) as started:
-        yield started
-
-
-@pytest.fixture
-async def held(tmp_path: Path, root: Path) -> AsyncIterator[tuple[Running, Path]]:
-    """A server whose imports wait before they publish, until the file is there."""
-    gate = tmp_path / "gate"
-    failpoint = Failpoints(parse(f"import.before_publish=hold:{gate}"))
-    overrides = {"datasets.import_roots": (root,), "datasets.max_concurrent_imports": 1}
-    async with running(tmp_path / "data", failpoint=failpoint, overrides=overrides) as started:
-        try:
-            yield started, gate
-        finally:
-            gate.touch()
-
-
-async def watched(server: Running, name: str, **fields: Any) -> list[pb.WatchImportResponse]:
-    return [
-        message
-        async for message in server.stubs.datasets.WatchImport(
-            pb.WatchImportRequest(name=name, **fields)
-        )
-    ]
-
-
-async def begun(server: Running, name: str) -> None:
-    """Returns once an attempt has begun."""
-    async for message in server.stubs.datasets.WatchImport(
-        pb.WatchImportRequest(name=name, replay=True)
-    ):
-        if message.event.HasField("started"):
-            return
 
 
 async def test_a_folder_becomes_a_version(server: Running) -> None:
@@ -65,8 +29,8 @@ async def test_a_folder_becomes_a_version(server: Running) -> None:
     assert not created.deduplicated
     assert job.status.state == job_pb2.JOB_STATE_QUEUED
     assert (job.dataset, job.owner) == ("cats", "local")
-    assert job.mode == pb.IMPORT_MODE_REQUIRE_EMPTY
-    assert job.refused_files == pb.REFUSED_FILE_POLICY_STOP
+    assert job.mode == imports_pb2.IMPORT_MODE_REQUIRE_EMPTY
+    assert job.refused_files == imports_pb2.REFUSED_FILE_POLICY_STOP
     end = await finished(server.stubs, job.name)
     assert end.status.state == job_pb2.JOB_STATE_SUCCEEDED
     assert end.status.attempt == 1
@@ -116,12 +80,13 @@ async def test_fifty_watchers_see_the_same(held: tuple[Running, Path]) -> None:
 async def test_uploads_become_a_version(server: Running) -> None:
     files = {"a.png": picture(1), "b.png": picture(2), "a.txt": b"first", "b.txt": b"second"}
     digests = {name: await upload(server.stubs, data) for name, data in files.items()}
-    request = pb.CreateImportRequest(
+    request = imports_pb2.CreateImportRequest(
         request_id=str(uuid.uuid4()),
         dataset="uploaded",
-        upload=pb.UploadSource(
+        upload=imports_pb2.UploadSource(
             files=[
-                pb.UploadedFile(file_name=name, digest=digest) for name, digest in digests.items()
+                imports_pb2.UploadedFile(file_name=name, digest=digest)
+                for name, digest in digests.items()
             ]
         ),
     )
@@ -129,7 +94,7 @@ async def test_uploads_become_a_version(server: Running) -> None:
     end = await finished(server.stubs, created.import_job.name)
     assert end.status.state == job_pb2.JOB_STATE_SUCCEEDED
     listed = await server.stubs.datasets.ListSamples(
-        pb.ListSamplesRequest(version=pb.VersionRef(dataset="uploaded"))
+        pb.ListSamplesRequest(version=versions_pb2.VersionRef(dataset="uploaded"))
     )
     assert [(sample.file_name, sample.caption) for sample in listed.samples] == [
         ("a.png", "first"),
@@ -146,10 +111,12 @@ async def test_an_upload_damaged_on_the_disk_is_never_used(server: Running) -> N
     path = server.platform.blobs.folder.path(digest)
     path.write_bytes(picture(2))
     created = await server.stubs.datasets.CreateImport(
-        pb.CreateImportRequest(
+        imports_pb2.CreateImportRequest(
             request_id=str(uuid.uuid4()),
             dataset="damaged",
-            upload=pb.UploadSource(files=[pb.UploadedFile(file_name="a.png", digest=digest)]),
+            upload=imports_pb2.UploadSource(
+                files=[imports_pb2.UploadedFile(file_name="a.png", digest=digest)]
+            ),
         )
     )
     end = await finished(server.stubs, created.import_job.name)
@@ -166,7 +133,7 @@ async def test_sixteen_identical_creates_make_one_import(server: Running) -> Non
     assert sorted(answer.deduplicated for answer in answers) == [False] + [True] * 15
     end = await finished(server.stubs, answers[0].import_job.name)
     assert end.version.number == 1
-    listed = await server.stubs.datasets.ListImports(pb.ListImportsRequest())
+    listed = await server.stubs.datasets.ListImports(imports_pb2.ListImportsRequest())
     assert len(listed.imports) == 1
 
 
@@ -185,7 +152,7 @@ async def test_a_second_import_is_told_who_holds_the_dataset(held: tuple[Running
     server, gate = held
     first = await server.stubs.datasets.CreateImport(import_request("cats"))
     refusal = await refusal_of(
-        server.stubs.datasets.CreateImport(import_request("cats", mode=pb.IMPORT_MODE_ADD))
+        server.stubs.datasets.CreateImport(import_request("cats", mode=imports_pb2.IMPORT_MODE_ADD))
     )
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.ABORTED, "DATASET_BUSY")
     assert refusal.details["holder"] == first.import_job.name
@@ -205,7 +172,7 @@ async def test_a_dataset_that_holds_something_is_not_written_over(
     assert refusal.code is grpc.StatusCode.FAILED_PRECONDITION
     assert refusal.reason == "DATASET_NOT_EMPTY"
     write_pictures(root / "more", 2, first=10)
-    added = await imported(server.stubs, "more", mode=pb.IMPORT_MODE_ADD)
+    added = await imported(server.stubs, "more", mode=imports_pb2.IMPORT_MODE_ADD)
     assert (added.version.number, added.version.num_samples) == (2, 5)
     versions = server.stubs.datasets.ListDatasetVersions
     first = await versions(pb.ListDatasetVersionsRequest(dataset="cats", page_size=1))
@@ -233,9 +200,11 @@ async def test_refused_files_stop_an_import_and_leave_nothing(server: Running, r
     assert [(note.file_name, note.refused) for note in end.notes] == [("broken.png", True)]
     refusal = await refusal_of(server.stubs.datasets.GetDataset(pb.GetDatasetRequest(name="cats")))
     assert refusal.reason == "RESOURCE_NOT_FOUND"
-    skipping = await imported(server.stubs, "cats", refused_files=pb.REFUSED_FILE_POLICY_SKIP)
+    skipping = await imported(
+        server.stubs, "cats", refused_files=imports_pb2.REFUSED_FILE_POLICY_SKIP
+    )
     assert skipping.version.num_samples == 3
-    listed = await server.stubs.datasets.ListImports(pb.ListImportsRequest())
+    listed = await server.stubs.datasets.ListImports(imports_pb2.ListImportsRequest())
     assert [len(job.notes) for job in listed.imports] == [0, 0]
 
 
@@ -245,94 +214,16 @@ async def test_an_empty_folder_makes_no_dataset(server: Running, root: Path) -> 
     assert end.status.error.reason == errors_pb2.ERROR_REASON_DATASET_EMPTY
 
 
-async def test_cancelling_a_waiting_import_touches_no_other(held: tuple[Running, Path]) -> None:
-    server, gate = held
-    first = await server.stubs.datasets.CreateImport(import_request("cats"))
-    await begun(server, first.import_job.name)
-    second = await server.stubs.datasets.CreateImport(import_request("cats", "second"))
-    third = await server.stubs.datasets.CreateImport(import_request("cats", "third"))
-    name = second.import_job.name
-    for _ in range(2):
-        cancelled = await server.stubs.datasets.CancelImport(pb.CancelImportRequest(name=name))
-        assert cancelled.import_job.status.state == job_pb2.JOB_STATE_CANCELLED
-    async for message in server.stubs.datasets.WatchImport(
-        pb.WatchImportRequest(name=third.import_job.name, replay=True)
-    ):
-        if message.event.queued.position == 1:
-            break
-    gate.touch()
-    for created in (first, third):
-        end = await finished(server.stubs, created.import_job.name)
-        assert end.status.state == job_pb2.JOB_STATE_SUCCEEDED
-
-
-async def test_a_cancelled_import_keeps_nothing_however_late(held: tuple[Running, Path]) -> None:
-    server, gate = held
-    created = await server.stubs.datasets.CreateImport(import_request("cats"))
-    name = created.import_job.name
-    await begun(server, name)
-    while True:
-        found = await server.stubs.datasets.GetImport(pb.GetImportRequest(name=name))
-        if found.import_job.progress.num_files_done == 3:
-            break
-        await asyncio.sleep(0.01)
-    cancelling = await server.stubs.datasets.CancelImport(pb.CancelImportRequest(name=name))
-    assert cancelling.import_job.status.state == job_pb2.JOB_STATE_CANCELLING
-    gate.touch()
-    end = await finished(server.stubs, name)
-    assert end.status.state == job_pb2.JOB_STATE_CANCELLED
-    assert not end.HasField("version")
-    refusal = await refusal_of(server.stubs.datasets.GetDataset(pb.GetDatasetRequest(name="cats")))
-    assert refusal.reason == "RESOURCE_NOT_FOUND"
-    assert (await imported(server.stubs, "cats")).version.number == 1
-
-
-async def test_what_ended_otherwise_cannot_be_cancelled(server: Running) -> None:
-    end = await imported(server.stubs, "cats")
-    refusal = await refusal_of(
-        server.stubs.datasets.CancelImport(pb.CancelImportRequest(name=end.name))
-    )
-    assert (refusal.reason, refusal.details) == ("JOB_STATE_UNSUITABLE", {"state": "SUCCEEDED"})
-
-
-async def test_cancels_at_any_moment_end_once(server: Running) -> None:
-    for index in range(30):
-        created = await server.stubs.datasets.CreateImport(import_request("cats", f"c{index}"))
-        name = created.import_job.name
-        await asyncio.sleep(index * 0.004)
-        cancels = await asyncio.gather(
-            *(
-                server.stubs.datasets.CancelImport(pb.CancelImportRequest(name=name))
-                for _ in range(3)
-            ),
-            return_exceptions=True,
-        )
-        assert not [
-            error
-            for error in cancels
-            if isinstance(error, grpc.aio.AioRpcError)
-            and error.code() is not grpc.StatusCode.FAILED_PRECONDITION
-        ]
-        messages = await watched(server, name, replay=True)
-        ends = [
-            message.event.WhichOneof("event")
-            for message in messages
-            if message.event.WhichOneof("event") in {"succeeded", "cancelled", "failed"}
-        ]
-        assert len(ends) == 1
-        assert ends[0] in {"succeeded", "cancelled"}
-
-
 async def test_deleting_leaves_the_request_id_and_the_dataset(server: Running) -> None:
     request = import_request("cats")
     created = await server.stubs.datasets.CreateImport(request)
     name = created.import_job.name
     await finished(server.stubs, name)
-    await server.stubs.datasets.DeleteImport(pb.DeleteImportRequest(name=name))
+    await server.stubs.datasets.DeleteImport(imports_pb2.DeleteImportRequest(name=name))
     for call in (
-        server.stubs.datasets.GetImport(pb.GetImportRequest(name=name)),
-        server.stubs.datasets.WatchImport(pb.WatchImportRequest(name=name)),
-        server.stubs.datasets.DeleteImport(pb.DeleteImportRequest(name=name)),
+        server.stubs.datasets.GetImport(imports_pb2.GetImportRequest(name=name)),
+        server.stubs.datasets.WatchImport(imports_pb2.WatchImportRequest(name=name)),
+        server.stubs.datasets.DeleteImport(imports_pb2.DeleteImportRequest(name=name)),
     ):
         refusal = await refusal_of(call)
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "JOB_EXPIRED")
@@ -348,7 +239,9 @@ async def test_a_running_import_is_not_deleted(held: tuple[Running, Path]) -> No
     server, gate = held
     created = await server.stubs.datasets.CreateImport(import_request("cats"))
     refusal = await refusal_of(
-        server.stubs.datasets.DeleteImport(pb.DeleteImportRequest(name=created.import_job.name))
+        server.stubs.datasets.DeleteImport(
+            imports_pb2.DeleteImportRequest(name=created.import_job.name)
+        )
     )
     assert refusal.reason == "JOB_STATE_UNSUITABLE"
     gate.touch()
@@ -359,8 +252,8 @@ async def test_validate_only_creates_nothing(server: Running) -> None:
     request = import_request("cats", validate_only=True)
     answer = await server.stubs.datasets.CreateImport(request)
     assert not answer.import_job.HasField("status")
-    assert answer.import_job.mode == pb.IMPORT_MODE_REQUIRE_EMPTY
-    assert not (await server.stubs.datasets.ListImports(pb.ListImportsRequest())).imports
+    assert answer.import_job.mode == imports_pb2.IMPORT_MODE_REQUIRE_EMPTY
+    assert not (await server.stubs.datasets.ListImports(imports_pb2.ListImportsRequest())).imports
     refusal = await refusal_of(
         server.stubs.datasets.CreateImport(import_request("absent", validate_only=True))
     )

@@ -11,6 +11,7 @@ from datasets_server import Running, import_request, imported, running
 from pictures import write_pictures
 from refusals import refusal_of
 from sfumato.datasets.v1 import datasets_pb2 as pb
+from sfumato.datasets.v1 import imports_pb2, versions_pb2
 from sfumato_chassis.clock import ManualClock
 from sfumato_datasets import storage
 
@@ -42,8 +43,8 @@ async def server(tmp_path: Path, root: Path, clock: FrozenClock) -> AsyncIterato
         yield started
 
 
-def version(dataset: str = "cats", **fields: Any) -> pb.VersionRef:
-    return pb.VersionRef(dataset=dataset, **fields)
+def version(dataset: str = "cats", **fields: Any) -> versions_pb2.VersionRef:
+    return versions_pb2.VersionRef(dataset=dataset, **fields)
 
 
 async def streamed(server: Running) -> list[pb.StreamSamplesResponse]:
@@ -126,7 +127,7 @@ async def test_tokens_of_another_list_are_refused(server: Running) -> None:
         await server.stubs.datasets.ListDatasets(pb.ListDatasetsRequest(page_size=1))
     ).next_page_token
     for call in (
-        server.stubs.datasets.ListImports(pb.ListImportsRequest(page_token=token)),
+        server.stubs.datasets.ListImports(imports_pb2.ListImportsRequest(page_token=token)),
         server.stubs.datasets.ListSamples(
             pb.ListSamplesRequest(version=version("a"), page_token=token)
         ),
@@ -162,11 +163,23 @@ async def test_what_is_not_there_is_named(server: Running) -> None:
             datasets.PinVersion(pb.PinVersionRequest(version=second, holder="run-1")),
             ("dataset version", "cats version 2"),
         ),
-        (datasets.GetImport(pb.GetImportRequest(name="import-1")), ("import", "import-1")),
-        (datasets.CancelImport(pb.CancelImportRequest(name="import-1")), ("import", "import-1")),
-        (datasets.DeleteImport(pb.DeleteImportRequest(name="import-1")), ("import", "import-1")),
-        (datasets.WaitImport(pb.WaitImportRequest(name="import-1")), ("import", "import-1")),
-        (datasets.WatchImport(pb.WatchImportRequest(name="import-1")), ("import", "import-1")),
+        (datasets.GetImport(imports_pb2.GetImportRequest(name="import-1")), ("import", "import-1")),
+        (
+            datasets.CancelImport(imports_pb2.CancelImportRequest(name="import-1")),
+            ("import", "import-1"),
+        ),
+        (
+            datasets.DeleteImport(imports_pb2.DeleteImportRequest(name="import-1")),
+            ("import", "import-1"),
+        ),
+        (
+            datasets.WaitImport(imports_pb2.WaitImportRequest(name="import-1")),
+            ("import", "import-1"),
+        ),
+        (
+            datasets.WatchImport(imports_pb2.WatchImportRequest(name="import-1")),
+            ("import", "import-1"),
+        ),
     ]:
         refusal = await refusal_of(call)
         assert (refusal.code, refusal.reason) == (
@@ -180,7 +193,7 @@ async def test_what_is_not_there_is_named(server: Running) -> None:
 async def test_a_cursor_of_another_log_is_refused(server: Running, fields: Any) -> None:
     end = await imported(server.stubs, "cats")
     refusal = await refusal_of(
-        server.stubs.datasets.WatchImport(pb.WatchImportRequest(name=end.name, **fields))
+        server.stubs.datasets.WatchImport(imports_pb2.WatchImportRequest(name=end.name, **fields))
     )
     assert (refusal.code, refusal.reason) == (
         grpc.StatusCode.OUT_OF_RANGE,
@@ -202,7 +215,7 @@ async def test_a_damaged_manifest_is_data_loss(server: Running, damage: bytes | 
     ):
         refusal = await refusal_of(call)
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.DATA_LOSS, "BLOB_CORRUPT")
-    added = await imported(server.stubs, "cats", mode=pb.IMPORT_MODE_ADD)
+    added = await imported(server.stubs, "cats", mode=imports_pb2.IMPORT_MODE_ADD)
     assert added.status.error.message == "the manifest of cats version 1 is damaged"
 
 

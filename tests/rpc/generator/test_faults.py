@@ -5,6 +5,7 @@ import os
 import signal
 import sqlite3
 import sys
+import time
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -16,6 +17,7 @@ LONG = {"steps": 100, "count": 3, "width": 128, "height": 128}
 AUTO = {"interruption_policy": "INTERRUPTION_POLICY_AUTO"}
 SERVER_DRAINING, WORKER_DIED = 90, 130
 POLL_SECONDS = 0.05
+DEVICE_FREE_SECONDS = 10
 
 
 def stepped(event):
@@ -63,6 +65,27 @@ async def test_killed_workers(studio_of):
     interrupted = [event.interrupted for event in events if event.HasField("interrupted")]
     assert [(entry.attempt, entry.retrying) for entry in interrupted] == [(1, True)]
     assert [event.header.sequence for event in events] == list(range(1, len(events) + 1))
+
+
+async def test_a_cancel_that_a_hung_worker_does_not_hear(studio_of):
+    """It is CANCELLED all the same, the device is free in time, and the next one is done."""
+    async with studio_of() as studio:
+        hung = await studio.create(**LONG)
+        waiting = await studio.create(seed=3)
+        await studio.until(hung.name, stepped)
+        worker = identify(await studio.worker_pid())
+        await halt(worker.pid)
+        began = time.monotonic()
+        await studio.client.generator.cancel_generation(hung.name)
+        cancelled = await studio.ended(hung.name)
+        took = time.monotonic() - began
+        alive = is_alive(worker)
+        done = await studio.ended(waiting.name)
+
+    assert cancelled.status.state == job_pb2.JOB_STATE_CANCELLED
+    assert took < DEVICE_FREE_SECONDS
+    assert not alive
+    assert done.status.state == job_pb2.JOB_STATE_SUCCEEDED
 
 
 async def test_a_restarted_service_ends_what_ran_and_does_what_waited(studio_of):

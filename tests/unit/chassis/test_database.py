@@ -56,7 +56,7 @@ async def test_both_ends_are_durable(database: Database, pragma: str, value: obj
 
 
 async def test_a_write_holds_the_lock_from_its_start(database: Database, tmp_path: Path) -> None:
-    other = open_engine(database.url, begin="BEGIN IMMEDIATE", num_connections=1)
+    other = open_engine(database.url, num_connections=1)
 
     def meet(connection: Connection) -> None:
         with other.connect() as second:
@@ -64,7 +64,7 @@ async def test_a_write_holds_the_lock_from_its_start(database: Database, tmp_pat
             assert raw is not None
             raw.execute("PRAGMA busy_timeout = 0")
             with pytest.raises(OperationalError, match="locked"):
-                second.execute(text(COUNT))
+                raw.execute("BEGIN IMMEDIATE")
 
     await database.write(meet)
     other.dispose()

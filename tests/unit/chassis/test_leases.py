@@ -7,7 +7,15 @@ import pytest
 
 from job_stores import opened_database
 from sfumato_chassis.clock import ManualClock
-from sfumato_chassis.leases import DEFAULT_LEASE, Held, LeaseStore, device_key, host_id
+from sfumato_chassis.leases import (
+    DEFAULT_LEASE,
+    RENEWAL_SECONDS,
+    Held,
+    LeaseStore,
+    device_key,
+    host_id,
+    lease_for_worker,
+)
 
 KEY = "device:host:cuda:0"
 LEASE_SECONDS = DEFAULT_LEASE.total_seconds()
@@ -104,3 +112,17 @@ async def test_leases_do_not_touch_each_other(leases: LeaseStore) -> None:
 def test_devices_are_of_one_machine() -> None:
     assert host_id() == host_id() != ""
     assert device_key("cuda:0") == f"device:{host_id()}:cuda:0"
+
+
+async def test_a_lease_for_a_worker_outlasts_the_worker(
+    leases: LeaseStore, clock: ManualClock
+) -> None:
+    """Its service died just before a renewal, right after it had answered the worker."""
+    duration = lease_for_worker(60.0, 20.0)
+    await leases.acquire(KEY, "run-1", "training", duration=duration)
+    clock.advance(RENEWAL_SECONDS)
+    clock.advance(60.0 + 20.0)
+    with pytest.raises(Held):
+        await leases.acquire(KEY, "generator", "resident")
+    clock.advance(LEASE_SECONDS)
+    await leases.acquire(KEY, "generator", "resident")

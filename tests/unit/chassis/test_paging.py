@@ -3,7 +3,9 @@ import json
 from typing import Any
 
 import pytest
+from sqlalchemy import Column, MetaData, String, Table, create_engine, insert, select
 
+from sfumato_chassis.database import Timestamp, time_at
 from sfumato_chassis.errors import InvalidArgument, Reason
 from sfumato_chassis.paging import (
     MAX_PAGE_BYTES,
@@ -12,6 +14,7 @@ from sfumato_chassis.paging import (
     encode_token,
     page_size,
     query_digest,
+    read_page,
     rows_that_fit,
 )
 
@@ -78,3 +81,54 @@ def test_rows_stop_before_they_pass_a_message() -> None:
     assert rows_that_fit([half, half, 1], lambda row: row) == [half, half]
     assert rows_that_fit([2 * MAX_PAGE_BYTES, 1], lambda row: row) == [2 * MAX_PAGE_BYTES]
     assert rows_that_fit([], lambda row: row) == []
+
+
+@pytest.mark.parametrize("ascending", [False, True])
+def test_pages_of_a_table_hold_every_row_once_and_in_order(ascending: bool) -> None:
+    metadata = MetaData()
+    table = Table("rows", metadata, Column("time", Timestamp), Column("name", String(8)))
+    moments = [time_at(number) for number in (1, 5, 5, 5, 9)]
+    stored = [{"time": moment, "name": name} for moment, name in zip(moments, "zbcay", strict=True)]
+    engine = create_engine("sqlite://")
+    metadata.create_all(engine)
+    found: list[str] = []
+    token = ""
+    with engine.begin() as connection:
+        connection.execute(insert(table), stored)
+        while True:
+            page = read_page(
+                connection,
+                select(table),
+                [table.c.time, table.c.name],
+                lambda row: row.name,
+                query=QUERY,
+                size=2,
+                token=token,
+                ascending=ascending,
+            )
+            found += page.rows
+            token = page.next_page_token
+            if not token:
+                break
+    engine.dispose()
+    assert "".join(found) == ("zabcy" if ascending else "ycbaz")
+
+
+@pytest.mark.parametrize("values", [(2**63 - 1, "a"), (-(2**63), "a")])
+def test_key_past_every_time_is_no_fault(values: tuple[int, str]) -> None:
+    metadata = MetaData()
+    table = Table("rows", metadata, Column("time", Timestamp), Column("name", String(8)))
+    engine = create_engine("sqlite://")
+    metadata.create_all(engine)
+    with engine.begin() as connection:
+        page = read_page(
+            connection,
+            select(table),
+            [table.c.time, table.c.name],
+            lambda row: row.name,
+            query=QUERY,
+            size=2,
+            token=forged(*values),
+        )
+    engine.dispose()
+    assert page.rows == []

@@ -14,7 +14,7 @@ from google.protobuf import (
 )
 from google.protobuf.message import Message
 
-from sfumato.datasets.v1 import datasets_pb2
+from sfumato.datasets.v1 import imports_pb2
 from sfumato.job.v1 import bounds_pb2
 from sfumato_chassis.errors import InvalidArgument
 from sfumato_chassis.validation import MAX_VIOLATIONS, check_request
@@ -184,11 +184,11 @@ def test_a_value_out_of_bounds_is_named(fields: dict[str, Any], path: str, told:
 
 
 def test_an_explicit_unspecified_is_refused_where_presence_is_known() -> None:
-    request = datasets_pb2.CreateImportRequest(
+    request = imports_pb2.CreateImportRequest(
         request_id="0" * 8 + "-0000-0000-0000-" + "0" * 12,
         dataset="cats",
-        folder=datasets_pb2.FolderSource(path="."),
-        mode=datasets_pb2.IMPORT_MODE_UNSPECIFIED,
+        folder=imports_pb2.FolderSource(path="."),
+        mode=imports_pb2.IMPORT_MODE_UNSPECIFIED,
     )
     assert wrong_fields(request) == {"mode": "unspecified or unknown value"}
 

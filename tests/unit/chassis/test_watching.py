@@ -61,11 +61,14 @@ def follow(store: JobStore, draining: asyncio.Event) -> Watch:
 
 
 def told(messages: list[Message]) -> list[Any]:
-    """Class names, with the sequence in place of an event."""
-    return [
-        message.event.sequence if isinstance(message, Happened) else type(message).__name__
-        for message in messages
-    ]
+    """Class names, with the sequences in place of events."""
+    names: list[Any] = []
+    for message in messages:
+        if isinstance(message, Happened):
+            names += [event.sequence for event, _ in message.events]
+        else:
+            names.append(type(message).__name__)
+    return names
 
 
 async def test_replay_gives_every_event_then_the_end(store: JobStore, follow: Watch) -> None:

@@ -21,6 +21,7 @@ from sfumato_chassis.job_store import JobStore
 from sfumato_chassis.jobs import Job, NewEvent, interrupted_event
 from sfumato_chassis.process import is_alive, kill
 from sfumato_chassis.worker_channel import WorkerChannel, WorkerHandle
+from sfumato_chassis.worker_session import EXIT_LAPSED
 from tiny_worker import EXIT_DRAINED, EXIT_FENCED
 
 LEASE_SECONDS = 20.0
@@ -50,19 +51,39 @@ def executor() -> LocalExecutor:
     return LocalExecutor(threads=1)
 
 
+class Reports:
+    """How reports are taken: as they should be, or not at all while `broken`."""
+
+    def __init__(self) -> None:
+        self.broken = False
+        self.num_failed = asyncio.Semaphore(0)
+
+
+@pytest.fixture
+def reports() -> Reports:
+    return Reports()
+
+
 @pytest.fixture
 async def open_channel(
-    database: Database, store: JobStore, executor: LocalExecutor, tmp_path: Path
+    database: Database,
+    store: JobStore,
+    executor: LocalExecutor,
+    reports: Reports,
+    tmp_path: Path,
 ) -> AsyncIterator[OpenChannel]:
     """Opens channels as one life of the service after another would."""
     channels: list[WorkerChannel] = []
     handles: list[WorkerHandle] = []
 
     async def on_report(job: str, fence: int, numbered: Sequence[tuple[int, NewEvent]]) -> int:
+        if reports.broken:
+            reports.num_failed.release()
+            raise RuntimeError("the store is away")
         return (await store.append_from_worker(job, fence, numbered))[1]
 
     async def start(
-        lease_seconds: float = LEASE_SECONDS,
+        lease_seconds: float = LEASE_SECONDS, rest_seconds: float = LEASE_SECONDS
     ) -> tuple[WorkerChannel, Sequence[WorkerHandle]]:
         channel = WorkerChannel(
             "tests",
@@ -72,6 +93,7 @@ async def open_channel(
             new_name=random_name,
             run_folder=tmp_path / "run",
             lease_seconds=lease_seconds,
+            rest_seconds=rest_seconds,
             on_report=on_report,
         )
         channels.append(channel)
@@ -107,7 +129,7 @@ async def launch(
             "fence": fence,
             **settings,
         },
-        directory=tmp_path / "workers",
+        log_folder=tmp_path / "workers",
         job=name or None,
         fence=fence,
     )
@@ -246,6 +268,49 @@ async def test_a_worker_alone_drains_when_its_lease_ends(
     assert await asyncio.to_thread(exit_code, handle, executor) == EXIT_DRAINED
 
 
+async def test_a_worker_that_does_not_come_to_rest_ends_itself(
+    store: JobStore, open_channel: OpenChannel, executor: LocalExecutor, tmp_path: Path
+) -> None:
+    job = await running_job(store)
+    channel, _ = await open_channel(lease_seconds=0.5, rest_seconds=0.2)
+    handle = await launch(channel, tmp_path, "ignore_orders", job)
+    await seen(store, job, "ready", 1)
+    await channel.stop()
+    assert await asyncio.to_thread(exit_code, handle, executor) == EXIT_LAPSED
+
+
+async def test_a_worker_that_is_sent_away_and_does_not_go_is_ended(
+    store: JobStore, open_channel: OpenChannel, executor: LocalExecutor, tmp_path: Path
+) -> None:
+    job = await running_job(store)
+    channel, _ = await open_channel()
+    handle = await launch(channel, tmp_path, "ignore_orders", job)
+    await seen(store, job, "ready", 1)
+    waiting = asyncio.ensure_future(channel.wait_gone(handle))
+    done, _ = await asyncio.wait([waiting], timeout=0.1)
+    assert not done
+    channel.send_away(handle, "drain", within_seconds=0.1)
+    channel.send_away(handle, "drain", within_seconds=LEASE_SECONDS)  # the shorter time counts
+    await asyncio.wait_for(waiting, 10)
+    assert not is_alive(handle.process)
+
+
+async def test_a_service_that_cannot_take_a_report_is_still_there(
+    store: JobStore, open_channel: OpenChannel, reports: Reports, tmp_path: Path
+) -> None:
+    """Also for a worker that would end with its service."""
+    job = await running_job(store)
+    channel, _ = await open_channel()
+    reports.broken = True
+    handle = await launch(channel, tmp_path, "follow_orders", job, outlives_service=False)
+    async with asyncio.timeout(20):
+        for _ in range(3):
+            await reports.num_failed.acquire()
+    reports.broken = False
+    await seen(store, job, "ready", 1)
+    assert is_alive(handle.process)
+
+
 @pytest.mark.parametrize("worker_id", ["", "worker-unknown", None])
 async def test_a_stranger_is_turned_away(
     store: JobStore, open_channel: OpenChannel, tmp_path: Path, worker_id: str | None
@@ -272,6 +337,39 @@ async def test_only_its_own_user_can_read_a_workers_token(
 ) -> None:
     channel, _ = await open_channel()
     handle = await launch(channel, tmp_path, "take_work")
-    configuration = tmp_path / "workers" / f"{handle.worker_id}.json"
+    configuration = tmp_path / "run" / "tests" / f"{handle.worker_id}.json"
     assert configuration.stat().st_mode & 0o077 == 0
     assert os.getsid(handle.process.pid) == handle.process.pid
+
+
+async def test_a_workers_configuration_goes_when_the_worker_is_gone(
+    store: JobStore, open_channel: OpenChannel, executor: LocalExecutor, tmp_path: Path
+) -> None:
+    """At once, or at the next start for one that ended while the service was away."""
+    folder = tmp_path / "run" / "tests"
+    channel, _ = await open_channel()
+    first, second, third = [await launch(channel, tmp_path, "take_work") for _ in range(3)]
+    channel.send_away(first, "stop", within_seconds=LEASE_SECONDS)
+    await asyncio.wait_for(channel.wait_gone(first), 20)
+    assert {file.stem for file in folder.iterdir()} == {second.worker_id, third.worker_id}
+    await channel.stop()
+    executor.kill(second.process)
+    await executor.wait(second.process)
+    await open_channel()
+    assert {file.stem for file in folder.iterdir()} == {third.worker_id}
+
+
+async def test_the_working_folder_holds_nothing_that_a_worker_imports(
+    store: JobStore,
+    open_channel: OpenChannel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "tiny_worker.py").write_text("raise SystemExit(99)")
+    monkeypatch.chdir(elsewhere)
+    job = await running_job(store)
+    channel, _ = await open_channel()
+    await launch(channel, tmp_path, "follow_orders", job)
+    await seen(store, job, "ready", 1)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import grpc
 import pytest
 
-from sfumato.datasets.v1 import datasets_pb2
+from sfumato.datasets.v1 import imports_pb2
 from sfumato_client.calls import Backoff, Caller, RetryPolicy, Timing, with_request_id
 from sfumato_client.errors import FailedPrecondition, TransportLost, Unavailable
 from statuses import rpc_error
@@ -114,7 +114,7 @@ def test_progress_renews_budget_and_delays() -> None:
 
 
 def test_create_keeps_its_request_id_and_gets_one_if_it_has_none() -> None:
-    request = datasets_pb2.CreateImportRequest(dataset="cats")
+    request = imports_pb2.CreateImportRequest(dataset="cats")
     first, second = with_request_id(request), with_request_id(request)
     assert request.request_id == ""
     assert first.request_id != second.request_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sfumato.datasets.v1 import datasets_pb2
+from sfumato.datasets.v1 import imports_pb2
 from sfumato.job.v1 import job_pb2
 from sfumato_client.calls import Timing
 from sfumato_client.jobs import duration, has_ended, pages, wait
@@ -55,10 +55,10 @@ async def test_wait_ends_with_the_job() -> None:
 async def test_pages_follow_the_token_until_it_is_empty() -> None:
     stored = {"": ("ab", "2"), "2": ("", "3"), "3": ("c", "")}
 
-    async def fetch(page_token: str) -> datasets_pb2.ListImportsResponse:
+    async def fetch(page_token: str) -> imports_pb2.ListImportsResponse:
         names, next_page_token = stored[page_token]
-        return datasets_pb2.ListImportsResponse(
-            imports=[datasets_pb2.Import(name=name) for name in names],
+        return imports_pb2.ListImportsResponse(
+            imports=[imports_pb2.Import(name=name) for name in names],
             next_page_token=next_page_token,
         )
 

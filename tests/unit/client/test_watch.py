@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sfumato.datasets.v1 import datasets_pb2
+from sfumato.datasets.v1 import imports_pb2
 from sfumato.job.v1 import job_pb2
 from sfumato_client.errors import ContractViolated
 from sfumato_client.watch import Cursor, EventOrder
 
-Order = EventOrder[datasets_pb2.Import, datasets_pb2.ImportEvent]
+Order = EventOrder[imports_pb2.Import, imports_pb2.ImportEvent]
 
 
 def attached(last: int, *, first: int = 1, log_id: str = "log") -> job_pb2.Attached:
@@ -18,12 +18,12 @@ def attached(last: int, *, first: int = 1, log_id: str = "log") -> job_pb2.Attac
     )
 
 
-def resource(last: int) -> datasets_pb2.Import:
-    return datasets_pb2.Import(status=job_pb2.JobStatus(last_sequence=last))
+def resource(last: int) -> imports_pb2.Import:
+    return imports_pb2.Import(status=job_pb2.JobStatus(last_sequence=last))
 
 
-def event(sequence: int) -> datasets_pb2.ImportEvent:
-    return datasets_pb2.ImportEvent(header=job_pb2.EventHeader(sequence=sequence))
+def event(sequence: int) -> imports_pb2.ImportEvent:
+    return imports_pb2.ImportEvent(header=job_pb2.EventHeader(sequence=sequence))
 
 
 def replaying(*, after: int = 0, last: int = 9) -> Order:

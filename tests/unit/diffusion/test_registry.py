@@ -37,7 +37,10 @@ def test_published_values() -> None:
     z_image, flux = family_info("z-image"), family_info("flux.1")
     assert [(base.steps, base.guidance.default) for base in z_image.bases] == [(9, 0.0), (20, 4.0)]
     assert [(b.steps, b.guidance.default) for b in flux.bases] == [(4, 0.0), (28, 3.5), (28, 4.5)]
-    assert (flux.training.lr_scheduler, flux.training.warmup_steps) == ("constant_with_warmup", 20)
+    assert (flux.training.learning_rate_scheduler, flux.training.warmup_steps) == (
+        "constant_with_warmup",
+        20,
+    )
     assert (z_image.training.resolution, z_image.training.rank) == (768, 16)
     assert z_image.base("tongyi-mai/z-image-turbo") is z_image.bases[0]
     assert z_image.base("/models/mine").repository == z_image.training_base

@@ -1,19 +1,17 @@
 """A deployment without a server, whose worker processes are made up, and generations in its store."""
 
-import asyncio
 import uuid
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from sfumato_chassis.clock import SystemClock
+from made_up_workers import HastyClock, MadeUpExecutor
 from sfumato_chassis.config import load_config
 from sfumato_chassis.failpoints import unarmed
 from sfumato_chassis.identifiers import random_name
 from sfumato_chassis.jobs import InterruptionPolicy, JobKind, NewEvent
 from sfumato_chassis.platform import open_platform
-from sfumato_chassis.process import ProcessIdentity
 from sfumato_chassis.requests import Request, fingerprint_of
 from sfumato_chassis.schema import CHASSIS_SCHEMA, prepare_database
 from sfumato_chassis.serve import all_sections
@@ -26,52 +24,6 @@ from sfumato_generator.storage import GenerationRecord
 
 OWNER = "local"
 STARTED = NewEvent(kind="started", data={"device": "cpu"})
-SHORT_SECONDS = 0.01
-
-
-class HastyClock(SystemClock):
-    """Naps where others sleep."""
-
-    async def sleep(self, seconds):
-        await asyncio.sleep(min(seconds, SHORT_SECONDS))
-
-
-class MadeUpExecutor:
-    """Processes that do nothing until they are told to end.
-
-    Attributes:
-        startable: Set unless a start is to hang.
-        start_error: What a start raises.
-    """
-
-    def __init__(self):
-        self.startable = asyncio.Event()
-        self.startable.set()
-        self.start_error = None
-        self.killed = []
-        self._ended = {}
-
-    async def start(self, spec):
-        await self.startable.wait()
-        if self.start_error is not None:
-            raise self.start_error
-        process = ProcessIdentity(pid=100_000 + len(self._ended), start_ticks=1)
-        self._ended[process.pid] = asyncio.Event()
-        return process
-
-    def is_alive(self, process):
-        return process.pid in self._ended and not self._ended[process.pid].is_set()
-
-    async def wait(self, process):
-        await self._ended[process.pid].wait()
-
-    def kill(self, process):
-        self.killed.append(process)
-        self.end(process)
-
-    def end(self, process):
-        """The process ends by itself."""
-        self._ended[process.pid].set()
 
 
 @pytest.fixture

@@ -59,7 +59,8 @@ async def device(platform, executor, channel, leases, changed, tmp_path):
         channel,
         leases,
         clock=platform.clock,
-        directory=tmp_path,
+        lease=platform.device_lease,
+        log_folder=tmp_path,
         configuration={},
         on_change=changed.set,
     )

@@ -8,6 +8,7 @@ from sfumato_chassis.errors import NotFound, Reason
 from sfumato_chassis.jobs import ACTIVE, JobState, NewEvent
 from sfumato_chassis.leases import device_key
 from sfumato_generator import device
+from sfumato_generator import engine as generation_engine
 from sfumato_generator.config import GeneratorConfig
 from sfumato_generator.engine import GenerationEngine
 from sfumato_generator.resolver import GenerationResolver
@@ -28,7 +29,7 @@ async def engine(platform, monkeypatch):
         precision="auto",
         draw_seed=lambda: 1,
     )
-    made = GenerationEngine(platform, GeneratorConfig(), resolver)
+    made = GenerationEngine(platform, GeneratorConfig(), lambda: resolver)
     yield made
     await stop(platform, made)
 
@@ -101,3 +102,38 @@ async def test_a_generation_that_is_over_makes_room_also_when_it_is_removed_at_o
 
     with pytest.raises(NotFound):
         await jobs.get(first.name, first.owner)
+
+
+async def test_a_cancel_that_is_not_obeyed_ends_the_worker_and_the_queue_goes_on(
+    platform, executor, jobs, queued, engine, monkeypatch
+):
+    monkeypatch.setattr(generation_engine, "CANCEL_SECONDS", 0.2)
+    first, second = await queued(), await queued()
+    await engine.start()
+    await until(jobs, first, JobState.RUNNING)
+    assert (await engine.cancel(first.name, first.owner)).state is JobState.CANCELLING
+    assert executor.killed == []
+    await until(jobs, first, JobState.CANCELLED)
+    assert len(executor.killed) == 1
+    await until(jobs, second, JobState.RUNNING)
+
+    assert executor.num_alive == 1
+    kinds = [event.kind for event in await jobs.events(first.name, 0)]
+    assert kinds.count("cancelled") == 1
+    assert "interrupted" not in kinds
+
+
+async def test_a_cancel_that_is_obeyed_keeps_the_worker(
+    executor, jobs, queued, engine, monkeypatch
+):
+    monkeypatch.setattr(generation_engine, "CANCEL_SECONDS", 0.2)
+    first, second = await queued(), await queued()
+    await engine.start()
+    await until(jobs, first, JobState.RUNNING)
+    await engine.cancel(first.name, first.owner)
+    await engine.jobs.append(first.name, [NewEvent(kind="cancelled")])
+    await until(jobs, second, JobState.RUNNING)
+    await asyncio.sleep(0.4)
+
+    assert executor.killed == []
+    assert (await jobs.get(second.name, second.owner)).state is JobState.RUNNING

@@ -7,12 +7,11 @@ import pytest
 
 from sfumato_chassis.errors import FailedPrecondition, InvalidArgument, Reason
 from sfumato_diffusion.families.registry import family_info
-from sfumato_generator.configuration import AdapterChoice, ModelSource
+from sfumato_generator.configuration import AdapterChoice, GenerationRequest, ModelSource
 from sfumato_generator.models import LocatedModel
 from sfumato_generator.resolver import (
     MAX_SEED,
     FoundAdapter,
-    GenerationRequest,
     check_adapter_kinds,
     check_adapters,
     resolve_configuration,

@@ -46,8 +46,8 @@ def test_same_seed_same_bytes_warm_or_cold(each_studio: Any, reporter_of: Any) -
 @pytest.mark.parametrize(
     "changes",
     [{"seed": 43}, {"flow_shift": 2.0}, {"weighting_scheme": "none"}, {"gradient_accumulation": 1},
-     {"cfg_dropout": 0.0}, {"dropout": 0.0}, {"max_grad_norm": 0.1}, {"weight_decay": 0.5},
-     {"warmup_steps": 1}, {"alpha": 8.0}, {"epsilon": 1e-3}, {"beta1": 0.5}, {"beta2": 0.9},
+     {"caption_dropout": 0.0}, {"adapter_dropout": 0.0}, {"max_gradient_norm": 0.1}, {"weight_decay": 0.5},
+     {"warmup_steps": 1}, {"alpha": 8.0}, {"adam_epsilon": 1e-3}, {"adam_beta1": 0.5}, {"adam_beta2": 0.9},
      {"random_flip": False}, {"cache_variants": 3}],
 )  # fmt: skip
 def test_no_setting_does_nothing(changes: dict[str, Any], studio: Any) -> None:
@@ -65,7 +65,7 @@ def test_gradient_checkpointing_changes_nothing(studio: Any) -> None:
 
 
 def test_bf16_on_request_keeps_the_adapter_in_fp32(studio: Any) -> None:
-    plan = studio.plan("half", precision="bf16", train_steps=2)
+    plan = studio.plan("half", compute_precision="bf16", train_steps=2)
     assert studio.run(plan).result == "succeeded"
     adapter = load_adapter(plan.work_directory / "published" / "adapter.safetensors")
     assert {tensor.dtype for tensor in adapter.tensors.values()} == {torch.float32}
@@ -191,9 +191,9 @@ def _cache_in_the_way(studio: Any) -> Any:
         (_missing, "SAMPLE_MISSING"),
         (_damaged, "SAMPLE_DAMAGED"),
         (_no_model, "MODEL_NOT_FOUND"),
-        (lambda studio: studio.plan("bad", precision="fp16"), "UNSUPPORTED_PRECISION"),
+        (lambda studio: studio.plan("bad", compute_precision="fp16"), "UNSUPPORTED_PRECISION"),
         (lambda studio: studio.plan("bad", resolution=72), "RESOLUTION_NOT_MULTIPLE"),
-        (lambda studio: studio.plan("bad", targets=("to_x",)), "ADAPTER_REFUSED"),
+        (lambda studio: studio.plan("bad", target_modules=("to_x",)), "ADAPTER_REFUSED"),
         (lambda studio: studio.plan("bad", family="sdxl-classic"), "UNKNOWN_FAMILY"),
     ],
 )

@@ -26,8 +26,8 @@ FIELDS: dict[str, Any] = {
     "learning_rate": 1e-4,
     "rank": 16,
     "alpha": 16.0,
-    "targets": ("to_q", "to_k"),
-    "lr_scheduler": "cosine",
+    "target_modules": ("to_q", "to_k"),
+    "learning_rate_scheduler": "cosine",
 }
 
 
@@ -70,11 +70,11 @@ def test_no_number_outside_its_bounds(name: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"lr_scheduler": "constant", "warmup_steps": 1}, "warmup_steps"),
-        ({"lr_scheduler": "step"}, "lr_scheduler"),
-        ({"precision": "fp8"}, "precision"),
+        ({"learning_rate_scheduler": "constant", "warmup_steps": 1}, "warmup_steps"),
+        ({"learning_rate_scheduler": "step"}, "learning_rate_scheduler"),
+        ({"compute_precision": "fp8"}, "compute_precision"),
         ({"weighting_scheme": "sine"}, "weighting_scheme"),
-        ({"targets": ()}, "targets"),
+        ({"target_modules": ()}, "target_modules"),
         ({"base_model": ModelSource(reference="")}, "base_model"),
     ],
 )

@@ -3,35 +3,84 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from sfumato_client.calls import RetryPolicy
 from sfumato_client.channel import Addresses, Connection
 from sfumato_client.cli import datasets, generating, local, training
-from sfumato_client.cli.session import Session
+from sfumato_client.cli.failures import ExitCode, describe_local_error
+from sfumato_client.cli.output import watched_output
+from sfumato_client.cli.session import Patience, Session
 
 EPILOG = (
-    "Exit codes: 0 ok, 1 the job failed, 2 wrong usage or argument, 3 not found, 4 refused,"
-    " 5 the server did not answer, 130 detached with Ctrl-C (the job goes on)."
+    "Exit codes: 0 ok, 1 the job failed, 2 wrong usage, argument or file, 3 not found, 4 refused,"
+    " 5 the server did not answer, 130 Ctrl-C, 141 nobody reads the output (a job goes on)."
 )
+
+
+class Commands(TyperGroup):
+    """Every command, and what is said when one is left early."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Reads the options before the command."""
+        with _left_early(session=lambda: None):
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command."""
+        with _left_early(session=lambda: ctx.obj):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _left_early(*, session: Callable[[], Session | None]) -> Iterator[None]:
+    """Ends the command when the user or the output's reader leaves; a job goes on, and is named."""
+
+    def farewell() -> str:
+        left = session()
+        if left is None or left.reattach is None:
+            return ""
+        return f"detached; the job goes on. Attach again: {left.reattach}\n"
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.stderr.write(farewell() or "interrupted\n")
+        raise typer.Exit(ExitCode.DETACHED) from None
+    except BrokenPipeError:
+        sys.stderr.write(farewell())
+        raise typer.Exit(ExitCode.OUTPUT_CLOSED) from None
 
 
 def run(arguments: Sequence[str]) -> int:
     """Runs one command and answers its exit code."""
+    code: int = ExitCode.OK
+    with watched_output() as outputs:
+        code = _run(arguments)
+    return ExitCode.OUTPUT_CLOSED if any(output.is_broken for output in outputs) else code
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
         build(arguments)(args=list(arguments), prog_name="sfumato")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    return 0
+    except (OSError, UnicodeEncodeError) as error:
+        sys.stderr.write(describe_local_error(error) + "\n")
+        return ExitCode.INVALID
+    return ExitCode.OK
 
 
 def build(arguments: Sequence[str]) -> typer.Typer:
     """The application. `arguments` are what the user typed, to say how a command is repeated."""
     app = typer.Typer(
+        cls=Commands,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         add_completion=False,
@@ -54,15 +103,25 @@ def build(arguments: Sequence[str]) -> typer.Typer:
             typer.Option("--trace", help="Print the grpcurl line of each call to standard error."),
         ] = False,
         retry_seconds: Annotated[
-            float, typer.Option(min=0, help="How long to try a server that does not answer.")
-        ] = 10.0,
+            float | None,
+            typer.Option(
+                min=0,
+                help="How long to try a server that does not answer; default 10, and 300 while a"
+                " job is followed.",
+            ),
+        ] = None,
     ) -> None:
-        connection = Connection.from_environment(os.environ)
+        try:
+            connection = Connection.from_environment(os.environ)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
         if address is not None:
+            if not address:
+                raise typer.BadParameter("must be host:port", param_hint="--address")
             connection = replace(connection, addresses=Addresses.all_at(address))
         context.obj = Session(
             connection=connection,
-            policy=RetryPolicy(budget_seconds=retry_seconds),
+            patience=Patience() if retry_seconds is None else Patience.of(retry_seconds),
             as_json=as_json,
             trace=trace,
             arguments=arguments,

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from sfumato.datasets.v1 import datasets_pb2
+from sfumato.datasets.v1 import imports_pb2
 from sfumato_client.calls import new_request_id
 from sfumato_client.cli.failures import ExitCode
 from sfumato_client.cli.following import (
@@ -49,12 +49,12 @@ class OnRefused(StrEnum):
 
 
 MODES = {
-    Mode.REQUIRE_EMPTY: datasets_pb2.IMPORT_MODE_REQUIRE_EMPTY,
-    Mode.ADD: datasets_pb2.IMPORT_MODE_ADD,
+    Mode.REQUIRE_EMPTY: imports_pb2.IMPORT_MODE_REQUIRE_EMPTY,
+    Mode.ADD: imports_pb2.IMPORT_MODE_ADD,
 }
 POLICIES = {
-    OnRefused.STOP: datasets_pb2.REFUSED_FILE_POLICY_STOP,
-    OnRefused.SKIP: datasets_pb2.REFUSED_FILE_POLICY_SKIP,
+    OnRefused.STOP: imports_pb2.REFUSED_FILE_POLICY_STOP,
+    OnRefused.SKIP: imports_pb2.REFUSED_FILE_POLICY_SKIP,
 }
 
 
@@ -88,7 +88,7 @@ def import_folder(
 ) -> None:
     """Import a folder as a new version of a dataset."""
     session = session_of(context)
-    request = datasets_pb2.CreateImportRequest(
+    request = imports_pb2.CreateImportRequest(
         request_id=request_id or new_request_id(),
         validate_only=validate_only,
         dataset=name,
@@ -102,7 +102,7 @@ def import_folder(
             request.folder.path = folder
         else:
             files = await upload_folder(session, client, Path(folder))
-            request.upload.CopyFrom(datasets_pb2.UploadSource(files=files))
+            request.upload.CopyFrom(imports_pb2.UploadSource(files=files))
         check(request)
         session.reattach = session.repeated_with(request.request_id)
         response = await client.datasets.create_import(request)
@@ -174,35 +174,32 @@ def show(
 
 async def upload_folder(
     session: Session, client: Client, folder: Path
-) -> list[datasets_pb2.UploadedFile]:
+) -> list[imports_pb2.UploadedFile]:
     """Uploads the files at the top of a folder, hidden ones left out; by name."""
-    try:
-        paths = sorted(
-            path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")
-        )
-    except OSError as error:
-        raise typer.BadParameter(f"{folder}: {error.strerror}", param_hint="FOLDER") from error
+    paths = sorted(
+        path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")
+    )
     if not paths:
         raise typer.BadParameter(f"{folder}: no files in it", param_hint="FOLDER")
     slots = asyncio.Semaphore(NUM_PARALLEL_UPLOADS)
 
-    async def upload(path: Path) -> datasets_pb2.UploadedFile:
+    async def upload(path: Path) -> imports_pb2.UploadedFile:
         async with slots:
             media_type, _ = mimetypes.guess_type(path.name)
             blob = await client.blobs.upload(path, media_type=media_type or "")
-            return datasets_pb2.UploadedFile(file_name=path.name, digest=blob.digest)
+            return imports_pb2.UploadedFile(file_name=path.name, digest=blob.digest)
 
     try:
         async with asyncio.TaskGroup() as group:
             uploads = [group.create_task(upload(path)) for path in paths]
-    except* SfumatoError as errors:
+    except* (SfumatoError, OSError, UnicodeEncodeError) as errors:
         raise errors.exceptions[0] from None
     if not session.as_json:
         session.print(f"uploaded {len(paths)} files")
     return [task.result() for task in uploads]
 
 
-def describe_event(event: datasets_pb2.ImportEvent) -> Sight | None:
+def describe_event(event: imports_pb2.ImportEvent) -> Sight | None:
     """What one event of an import looks like."""
     kind = event.WhichOneof("event")
     match kind:
@@ -225,7 +222,7 @@ def describe_event(event: datasets_pb2.ImportEvent) -> Sight | None:
             return None
 
 
-def _position(progress: datasets_pb2.ImportProgress) -> Position:
+def _position(progress: imports_pb2.ImportProgress) -> Position:
     return Position(
         stage="importing",
         done=progress.num_files_done,
@@ -234,7 +231,7 @@ def _position(progress: datasets_pb2.ImportProgress) -> Position:
     )
 
 
-def describe_success(imported: datasets_pb2.Import) -> str:
+def describe_success(imported: imports_pb2.Import) -> str:
     """The last line of an import with a result."""
     version = imported.version
     return (

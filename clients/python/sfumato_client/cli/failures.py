@@ -17,15 +17,17 @@ class ExitCode(IntEnum):
     OK = 0
     # The job ended without a result: failed, cancelled or interrupted for good.
     JOB_FAILED = 1
-    # The command or a field of the request is wrong.
+    # The command or a field of the request is wrong, or a file here cannot be read or written.
     INVALID = 2
     NOT_FOUND = 3
     # Any other refusal, and faults of the server.
     REFUSED = 4
     # No answer from the server.
     UNREACHABLE = 5
-    # Ctrl-C: the job goes on.
+    # Ctrl-C: the job goes on. What a shell answers for a process that SIGINT ended.
     DETACHED = 130
+    # Nobody reads the output any more: the job goes on. The same for SIGPIPE.
+    OUTPUT_CLOSED = 141
 
 
 def exit_code_of(error: SfumatoError) -> ExitCode:
@@ -64,6 +66,14 @@ def print_error(error: SfumatoError, file: TextIO, *, as_json: bool) -> None:
     if error.retry_delay_seconds is not None:
         lines.append(f"  try again in {error.retry_delay_seconds:g} s")
     file.write("".join(printable(line) + "\n" for line in lines))
+
+
+def describe_local_error(error: OSError | UnicodeEncodeError) -> str:
+    """A line that says which file, or which text, of this machine is at fault."""
+    if isinstance(error, UnicodeEncodeError):
+        return printable(f"not text in UTF-8: {error.object[:200]}")
+    reason = error.strerror or str(error)
+    return printable(reason if error.filename is None else f"{error.filename}: {reason}")
 
 
 def exit_code_of_job(status: job_pb2.JobStatus) -> ExitCode:

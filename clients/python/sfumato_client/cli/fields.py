@@ -128,6 +128,8 @@ def _assign(message: Message, field: FieldDescriptor, value: Any) -> None:
     else:
         try:
             setattr(message, field.name, value)
+        except UnicodeEncodeError:  # a ValueError as well, but told like that of any other text
+            raise
         except ValueError as error:  # an integer that its field cannot hold
             raise typer.BadParameter(f"{field.name}: {error}") from error
 

@@ -12,7 +12,10 @@ import typer
 
 from sfumato_client.cli import main as entry
 from sfumato_client.cli.failures import ExitCode
+from sfumato_client.cli.files import check_folder
 from sfumato_client.cli.session import session_of
+
+LARGEST_SEED = 2**53 - 1
 
 config = typer.Typer(no_args_is_help=True, help="The configuration of the services.")
 
@@ -25,12 +28,16 @@ def serve(context: typer.Context) -> None:
 def tiny(
     family: Annotated[str, typer.Argument(help="Name of a family, e.g. flux.1.")],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it.")],
-    seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the random weights.")
+    ] = 0,
 ) -> None:
     """Write a tiny base model with random weights, to try things on a small machine."""
-    # In a process of its own, because it needs torch and this command line must not.
-    command = [sys.executable, "-m", "sfumato_diffusion.tiny", family, str(folder)]
-    finished = subprocess.run([*command, "--seed", str(seed)], check=False)
+    check_folder(folder)
+    # In a process of its own, because it needs torch and this command line must not; and in a group
+    # of its own, so that Ctrl-C reaches this one alone, which ends it.
+    command = [sys.executable, "-m", "sfumato_diffusion.tiny", "--seed", str(seed)]
+    finished = subprocess.run([*command, "--", family, str(folder)], check=False, process_group=0)
     raise typer.Exit(finished.returncode)
 
 

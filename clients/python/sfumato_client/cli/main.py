@@ -16,12 +16,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return serve(arguments[1:])
     try:
         from sfumato_client.cli.app import run
+
+        return run(arguments)
     except ModuleNotFoundError as error:
         if error.name not in {"typer", "rich"}:
             raise
         sys.stderr.write("the command line needs more packages: pip install 'sfumato[client]'\n")
         return 2
-    return run(arguments)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return 130
 
 
 def serve(arguments: Sequence[str]) -> int:

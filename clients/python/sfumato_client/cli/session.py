@@ -7,7 +7,7 @@ import json
 import shlex
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import typer
@@ -19,10 +19,38 @@ from rich.table import Column, Table
 from sfumato_client.calls import RetryPolicy
 from sfumato_client.channel import Connection
 from sfumato_client.cli.failures import ExitCode, exit_code_of, print_error
+from sfumato_client.cli.output import PipeConsole
 from sfumato_client.cli.text import printable
 from sfumato_client.client import Client
 from sfumato_client.errors import SfumatoError
 from sfumato_client.trace import Trace, TracedCall
+from sfumato_client.watch import WATCH_POLICY
+
+CALL_POLICY = RetryPolicy(budget_seconds=10.0)
+# A server that is there may take this long to answer, however short the patience.
+SHORTEST_ATTEMPT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Patience:
+    """How long a server that is away is tried: by calls, and by a watch of a job."""
+
+    calls: RetryPolicy = CALL_POLICY
+    watches: RetryPolicy = WATCH_POLICY
+
+    @classmethod
+    def of(cls, seconds: float) -> Patience:
+        """The same for everything. An attempt ends with it too, but not before 5 s."""
+
+        def shortened(policy: RetryPolicy) -> RetryPolicy:
+            attempt_seconds = max(seconds, SHORTEST_ATTEMPT_SECONDS)
+            return replace(
+                policy,
+                budget_seconds=seconds,
+                attempt_timeout_seconds=min(policy.attempt_timeout_seconds, attempt_seconds),
+            )
+
+        return cls(calls=shortened(CALL_POLICY), watches=shortened(WATCH_POLICY))
 
 
 @dataclass(kw_only=True, slots=True)
@@ -30,14 +58,14 @@ class Session:
     """Options that stand before the command, and the way to the screen."""
 
     connection: Connection
-    policy: RetryPolicy
+    patience: Patience
     as_json: bool
     trace: bool
     # The words after `sfumato`, to say how a command is repeated.
     arguments: Sequence[str]
     # Nothing that is printed is markup: names and captions come from the server.
     console: Console = field(
-        default_factory=lambda: Console(markup=False, highlight=False, soft_wrap=True)
+        default_factory=lambda: PipeConsole(markup=False, highlight=False, soft_wrap=True)
     )
     # Command that attaches to the job again, once there is one.
     reattach: str | None = None
@@ -49,19 +77,18 @@ class Session:
         except SfumatoError as error:
             print_error(error, sys.stderr, as_json=self.as_json)
             raise typer.Exit(exit_code_of(error)) from error
-        except KeyboardInterrupt:
-            if self.reattach is None:
-                sys.stderr.write("interrupted\n")
-            else:
-                sys.stderr.write(f"detached; the job goes on. Attach again: {self.reattach}\n")
-            raise typer.Exit(ExitCode.DETACHED) from None
         raise typer.Exit(code or ExitCode.OK)
 
     async def _with_client(
         self, work: Callable[[Client], Awaitable[ExitCode | None]]
     ) -> ExitCode | None:
         interceptors = Trace(record=_print_call) if self.trace else None
-        client = Client(self.connection, policy=self.policy, interceptors=interceptors)
+        client = Client(
+            self.connection,
+            policy=self.patience.calls,
+            watch_policy=self.patience.watches,
+            interceptors=interceptors,
+        )
         async with client:
             return await work(client)
 
@@ -84,8 +111,9 @@ class Session:
             self.console.print(json.dumps(MessageToDict(message), ensure_ascii=False, indent=2))
 
     def print_json(self, value: Any) -> None:
-        """One JSON object in one line."""
-        sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+        """One JSON object in one line; ASCII where the encoding cannot hold every character."""
+        is_ascii = sys.stdout.encoding.lower() != "utf-8"
+        sys.stdout.write(json.dumps(value, ensure_ascii=is_ascii, separators=(",", ":")) + "\n")
         sys.stdout.flush()
 
     def print_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

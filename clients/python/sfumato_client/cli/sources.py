@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def model_source(
     Raises:
         SourceError: an option that this kind of source cannot honour, or one that it lacks.
     """
-    exists = Path(model).exists()
+    exists = os.path.exists(model)  # False, too, for one that this machine cannot look at
     companion = None if companion_base is None else hub_model(companion_base)
     if _HUB_ID.fullmatch(model) and not exists:
         if companion is not None:
@@ -83,7 +84,7 @@ async def _adapter_ref(source: str, client: Client) -> sources_pb2.AdapterRef:
     if _DIGEST.fullmatch(source):
         return sources_pb2.AdapterRef(upload_digest=source)
     path = Path(source)
-    if path.suffix == ".safetensors" and path.is_file():
+    if path.suffix == ".safetensors" and os.path.isfile(path):
         blob = await client.generator.blobs.upload(path)
         return sources_pb2.AdapterRef(upload_digest=blob.digest)
     if "/" in source:

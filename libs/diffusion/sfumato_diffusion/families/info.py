@@ -1,6 +1,6 @@
 """What a model family is, as data: no torch, so that services can read it.
 
-Repositories, sizes, sampling and training defaults are the vendors' published values.
+Repositories, sampling and training defaults are the vendors' published values.
 """
 
 from dataclasses import dataclass
@@ -45,15 +45,6 @@ class BaseModel:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ComponentSizes:
-    """Weights in bfloat16, in 10^9 bytes."""
-
-    denoiser_gigabytes: float
-    text_encoders_gigabytes: float
-    vae_gigabytes: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingDefaults:
     """What a training run gets where the caller says nothing.
 
@@ -63,7 +54,7 @@ class TrainingDefaults:
     rank: int
     learning_rate: float
     resolution: int
-    lr_scheduler: str
+    learning_rate_scheduler: str
     warmup_steps: int
     flow_shift: float | Literal["auto"] = 1.0
     flow_shift_mu: float | None = None
@@ -81,7 +72,6 @@ class FamilyInfo:
     text_encoder_components: tuple[str, ...]
     bases: tuple[BaseModel, ...]
     training_base: str
-    sizes: ComponentSizes
     training: TrainingDefaults
     workflows: tuple[Workflow, ...]
     adapter_targets: tuple[str, ...]
@@ -90,8 +80,6 @@ class FamilyInfo:
     prompt_length: int
     latents: Literal["posterior_sample", "posterior_mode"]
     prompt_template_version: int = 1
-    adapter_types: tuple[str, ...] = ("lora",)
-    honours: frozenset[str] = frozenset({"flow_shift", "weighting_scheme", "cfg_dropout", "ema"})
     refused_precisions: tuple[tuple[Precision, str], ...] = ()
     minimum_side: int = 64
     maximum_side: int = 4096

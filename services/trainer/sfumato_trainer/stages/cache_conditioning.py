@@ -62,7 +62,7 @@ def conditioning_source(plan: TrainingPlan, family: Family, model_directory: Pat
         directory=model_directory,
         cache_roots=plan.cache_roots,
         vae_precision="fp32",
-        text_precision=plan.settings.precision,
+        text_precision=plan.settings.compute_precision,
         device=torch.device(plan.device),
     )
 
@@ -75,7 +75,7 @@ def caption_of(sample: TrainingSample, settings: TrainingSettings) -> str:
 def needed_captions(plan: TrainingPlan) -> list[str]:
     """Distinct captions, and the empty prompt when captions are dropped out."""
     captions = [caption_of(sample, plan.settings) for sample in plan.samples]
-    if plan.settings.cfg_dropout > 0:
+    if plan.settings.caption_dropout > 0:
         captions.append(EMPTY_PROMPT)
     return list(dict.fromkeys(captions))
 

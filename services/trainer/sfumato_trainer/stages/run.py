@@ -111,7 +111,7 @@ def _run(
 def _family(plan: TrainingPlan) -> Family:
     settings = plan.settings
     family = load_family(settings.family)
-    family.info.check_precision(settings.precision)
+    family.info.check_precision(settings.compute_precision)
     divisor = family.info.size_divisor
     if settings.resolution % divisor:
         raise TrainingError(

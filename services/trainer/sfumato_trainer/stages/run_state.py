@@ -70,7 +70,7 @@ def capture_state(
         ema=None if session.ema is None else dict(session.ema.shadows),
         optimiser=optimiser,
         optimiser_record=optimiser_record,
-        scheduler_record={"name": plan.settings.lr_scheduler, "step": session.step},
+        scheduler_record={"name": plan.settings.learning_rate_scheduler, "step": session.step},
         random=random | sampler,
         random_record=random_record,
     )

@@ -60,7 +60,7 @@ class TrainingSession:
             else None
         )
         self._factor = learning_rate_factor(
-            settings.lr_scheduler,
+            settings.learning_rate_scheduler,
             warmup_steps=settings.warmup_steps,
             train_steps=settings.train_steps,
         )
@@ -72,8 +72,8 @@ class TrainingSession:
         self.optimiser = NamedAdamW(
             parameters,
             learning_rate=settings.learning_rate,
-            betas=(settings.beta1, settings.beta2),
-            epsilon=settings.epsilon,
+            betas=(settings.adam_beta1, settings.adam_beta2),
+            epsilon=settings.adam_epsilon,
             weight_decay=settings.weight_decay,
         )
         self.ema = (
@@ -101,7 +101,7 @@ class TrainingSession:
             failpoint("train_adapter:micro_step")
         mean_loss = float(torch.stack(losses).mean())
         self._check_finite("LOSS_NOT_FINITE", "loss", mean_loss, indexes)
-        norm = gradient_norm(self.parameters, maximum=settings.max_grad_norm)
+        norm = gradient_norm(self.parameters, maximum=settings.max_gradient_norm)
         self._check_finite("GRADIENT_NOT_FINITE", "gradient norm", norm, indexes)
         self.optimiser.inner.step()
         self.optimiser.inner.zero_grad(set_to_none=True)
@@ -162,7 +162,7 @@ class TrainingSession:
         return torch.stack(latents)
 
     def _prompts(self, batch: list[int]) -> list[PromptEmbedding]:
-        rate = self._plan.settings.cfg_dropout
+        rate = self._plan.settings.caption_dropout
         prompts = self._conditioning.prompts
         if rate == 0:
             return [prompts[self._captions[index]] for index in batch]

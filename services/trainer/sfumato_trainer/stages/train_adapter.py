@@ -67,8 +67,8 @@ def adapter_shape(settings: TrainingSettings) -> AdapterShape:
     return AdapterShape(
         rank=settings.rank,
         alpha=settings.alpha,
-        targets=settings.targets,
-        dropout=settings.dropout,
+        targets=settings.target_modules,
+        dropout=settings.adapter_dropout,
     )
 
 
@@ -82,7 +82,7 @@ def _open_session(
 ) -> TrainingSession:
     settings = plan.settings
     reporter.emit(Preparing(stage="load_denoiser", done=0, total=1))
-    denoiser = family.load_denoiser(model_directory, precision=settings.precision)
+    denoiser = family.load_denoiser(model_directory, precision=settings.compute_precision)
     denoiser.to(torch.device(plan.device))
     # Whatever was drawn before (loading, encoding) must not show in the run.
     seed_global(settings.seed)
@@ -100,7 +100,7 @@ def _open_session(
     report = conditioning.report
     reporter.emit(
         Loaded(
-            precision=settings.precision,
+            precision=settings.compute_precision,
             encoders_loaded=report.encoders_loaded,
             compiled=False,
             base_revision=str(identity.fields["base_revision"]),

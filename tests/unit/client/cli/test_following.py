@@ -9,14 +9,14 @@ import pytest
 from google.protobuf.message import Message
 from rich.console import Console
 
-from sfumato.datasets.v1 import datasets_pb2
+from sfumato.datasets.v1 import imports_pb2
 from sfumato.generator.v1 import generator_pb2
 from sfumato.job.v1 import job_pb2
 from sfumato.trainer.v1 import trainer_pb2
-from sfumato_client import Connection, Cursor, Event, Finished, Reconnecting, RetryPolicy
+from sfumato_client import Connection, Cursor, Event, Finished, Reconnecting
 from sfumato_client.cli import datasets, generating, training
 from sfumato_client.cli.following import JobView, Milestone, OnReconnecting, Position, follow
-from sfumato_client.cli.session import Session
+from sfumato_client.cli.session import Patience, Session
 from sfumato_client.errors import ContractViolated, lost
 from sfumato_client.watch import WatchItem
 
@@ -30,7 +30,7 @@ def kinds(event: type[Message]) -> list[str]:
 CASES = [
     (view, event, kind)
     for view, event in (
-        (datasets.VIEW, datasets_pb2.ImportEvent),
+        (datasets.VIEW, imports_pb2.ImportEvent),
         (training.VIEW, trainer_pb2.TrainingRunEvent),
         (generating.VIEW, generator_pb2.GenerationEvent),
     )
@@ -86,7 +86,7 @@ def test_resumption_says_what_is_lost(resumed: trainer_pb2.RunResumed, text: str
 
 
 def test_refused_file_is_named() -> None:
-    event = datasets_pb2.ImportEvent()
+    event = imports_pb2.ImportEvent()
     event.note.file_name, event.note.refused = "a.png", True
     event.note.reason, event.note.message = "IMAGE_TRUNCATED", "ends early"
     assert datasets.describe_event(event) == Milestone(
@@ -102,7 +102,7 @@ def terminal_session() -> tuple[Session, io.StringIO]:
     screen = io.StringIO()
     session = Session(
         connection=Connection(),
-        policy=RetryPolicy(),
+        patience=Patience(),
         as_json=False,
         trace=False,
         arguments=(),

@@ -2,7 +2,6 @@
 
 from sfumato_diffusion.families.info import (
     BaseModel,
-    ComponentSizes,
     FamilyInfo,
     Guidance,
     TrainingDefaults,
@@ -53,12 +52,11 @@ INFO = FamilyInfo(
         ),
     ),
     training_base=DEV,
-    sizes=ComponentSizes(denoiser_gigabytes=23.8, text_encoders_gigabytes=9.8, vae_gigabytes=0.2),
     training=TrainingDefaults(
         rank=16,
         learning_rate=1e-4,
         resolution=512,
-        lr_scheduler="constant_with_warmup",
+        learning_rate_scheduler="constant_with_warmup",
         warmup_steps=20,
     ),
     workflows=("text_to_image", "image_to_image", "inpaint", "control", "upscale"),

@@ -2,7 +2,6 @@
 
 from sfumato_diffusion.families.info import (
     BaseModel,
-    ComponentSizes,
     FamilyInfo,
     Guidance,
     TrainingDefaults,
@@ -34,9 +33,12 @@ INFO = FamilyInfo(
         BaseModel(repository=BASE, steps=20, guidance=_guidance(4.0), deploys_on=(BASE, TURBO)),
     ),
     training_base=BASE,
-    sizes=ComponentSizes(denoiser_gigabytes=12.3, text_encoders_gigabytes=8.0, vae_gigabytes=0.2),
     training=TrainingDefaults(
-        rank=16, learning_rate=1e-4, resolution=768, lr_scheduler="constant", warmup_steps=0
+        rank=16,
+        learning_rate=1e-4,
+        resolution=768,
+        learning_rate_scheduler="constant",
+        warmup_steps=0,
     ),
     workflows=("text_to_image", "image_to_image", "inpaint", "upscale"),
     adapter_targets=("to_k", "to_q", "to_v", "to_out.0"),

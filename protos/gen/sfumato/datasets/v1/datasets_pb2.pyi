@@ -9,10 +9,8 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from sfumato.blobs.v1 import blobs_pb2 as _blobs_pb2
-from sfumato.job.v1 import errors_pb2 as _errors_pb2
-from sfumato.job.v1 import job_pb2 as _job_pb2
+from sfumato.datasets.v1 import versions_pb2 as _versions_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -23,58 +21,6 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class _ImportMode:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _ImportModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ImportMode.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    IMPORT_MODE_UNSPECIFIED: _ImportMode.ValueType  # 0
-    """Never sent; refused on input."""
-    IMPORT_MODE_REQUIRE_EMPTY: _ImportMode.ValueType  # 1
-    """The default: the dataset must not exist or hold nothing."""
-    IMPORT_MODE_ADD: _ImportMode.ValueType  # 2
-    """The new version holds what was there and what is imported. A file name that stands for other
-    bytes already is refused.
-    """
-
-class ImportMode(_ImportMode, metaclass=_ImportModeEnumTypeWrapper):
-    """What an import does with what the dataset holds."""
-
-IMPORT_MODE_UNSPECIFIED: ImportMode.ValueType  # 0
-"""Never sent; refused on input."""
-IMPORT_MODE_REQUIRE_EMPTY: ImportMode.ValueType  # 1
-"""The default: the dataset must not exist or hold nothing."""
-IMPORT_MODE_ADD: ImportMode.ValueType  # 2
-"""The new version holds what was there and what is imported. A file name that stands for other
-bytes already is refused.
-"""
-Global___ImportMode: _TypeAlias = ImportMode  # noqa: Y015
-
-class _RefusedFilePolicy:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _RefusedFilePolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RefusedFilePolicy.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    REFUSED_FILE_POLICY_UNSPECIFIED: _RefusedFilePolicy.ValueType  # 0
-    """Never sent; refused on input."""
-    REFUSED_FILE_POLICY_STOP: _RefusedFilePolicy.ValueType  # 1
-    """The default: the import fails and keeps nothing."""
-    REFUSED_FILE_POLICY_SKIP: _RefusedFilePolicy.ValueType  # 2
-    """The file is left out and stands in the report."""
-
-class RefusedFilePolicy(_RefusedFilePolicy, metaclass=_RefusedFilePolicyEnumTypeWrapper):
-    """What an import does with a file that it refuses."""
-
-REFUSED_FILE_POLICY_UNSPECIFIED: RefusedFilePolicy.ValueType  # 0
-"""Never sent; refused on input."""
-REFUSED_FILE_POLICY_STOP: RefusedFilePolicy.ValueType  # 1
-"""The default: the import fails and keeps nothing."""
-REFUSED_FILE_POLICY_SKIP: RefusedFilePolicy.ValueType  # 2
-"""The file is left out and stands in the report."""
-Global___RefusedFilePolicy: _TypeAlias = RefusedFilePolicy  # noqa: Y015
 
 @_typing.final
 class Dataset(_message.Message):
@@ -93,7 +39,7 @@ class Dataset(_message.Message):
     etag: _builtins.str
     """Changes with every change of the dataset."""
     @_builtins.property
-    def latest_version(self) -> Global___DatasetVersion: ...
+    def latest_version(self) -> _versions_pb2.DatasetVersion: ...
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -104,7 +50,7 @@ class Dataset(_message.Message):
         name: _builtins.str = ...,
         owner: _builtins.str = ...,
         etag: _builtins.str = ...,
-        latest_version: Global___DatasetVersion | None = ...,
+        latest_version: _versions_pb2.DatasetVersion | None = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
@@ -115,49 +61,6 @@ class Dataset(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Dataset: _TypeAlias = Dataset  # noqa: Y015
-
-@_typing.final
-class DatasetVersion(_message.Message):
-    """An immutable state of a dataset."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DATASET_FIELD_NUMBER: _builtins.int
-    NUMBER_FIELD_NUMBER: _builtins.int
-    DIGEST_FIELD_NUMBER: _builtins.int
-    NUM_SAMPLES_FIELD_NUMBER: _builtins.int
-    SIZE_BYTES_FIELD_NUMBER: _builtins.int
-    NUM_CAPTIONED_FIELD_NUMBER: _builtins.int
-    CREATE_TIME_FIELD_NUMBER: _builtins.int
-    dataset: _builtins.str
-    number: _builtins.int
-    """From 1."""
-    digest: _builtins.str
-    """Digest over the whole manifest."""
-    num_samples: _builtins.int
-    size_bytes: _builtins.int
-    """Bytes of all images."""
-    num_captioned: _builtins.int
-    @_builtins.property
-    def create_time(self) -> _timestamp_pb2.Timestamp: ...
-    def __init__(
-        self,
-        *,
-        dataset: _builtins.str = ...,
-        number: _builtins.int = ...,
-        digest: _builtins.str = ...,
-        num_samples: _builtins.int = ...,
-        size_bytes: _builtins.int = ...,
-        num_captioned: _builtins.int = ...,
-        create_time: _timestamp_pb2.Timestamp | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "dataset", b"dataset", "digest", b"digest", "num_captioned", b"num_captioned", "num_samples", b"num_samples", "number", b"number", "size_bytes", b"size_bytes"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DatasetVersion: _TypeAlias = DatasetVersion  # noqa: Y015
 
 @_typing.final
 class Sample(_message.Message):
@@ -205,654 +108,6 @@ class Sample(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Sample: _TypeAlias = Sample  # noqa: Y015
-
-@_typing.final
-class Import(_message.Message):
-    """An import and what became of it."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: _builtins.int
-    OWNER_FIELD_NUMBER: _builtins.int
-    STATUS_FIELD_NUMBER: _builtins.int
-    DATASET_FIELD_NUMBER: _builtins.int
-    MODE_FIELD_NUMBER: _builtins.int
-    REFUSED_FILES_FIELD_NUMBER: _builtins.int
-    PROGRESS_FIELD_NUMBER: _builtins.int
-    NOTES_FIELD_NUMBER: _builtins.int
-    VERSION_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    owner: _builtins.str
-    dataset: _builtins.str
-    mode: Global___ImportMode.ValueType
-    refused_files: Global___RefusedFilePolicy.ValueType
-    @_builtins.property
-    def status(self) -> _job_pb2.JobStatus: ...
-    @_builtins.property
-    def progress(self) -> Global___ImportProgress: ...
-    @_builtins.property
-    def notes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ImportNote]:
-        """Files that were refused or changed on the way, so far; the first 500. Empty in a list."""
-
-    @_builtins.property
-    def version(self) -> Global___DatasetVersion:
-        """Set when it succeeded."""
-
-    def __init__(
-        self,
-        *,
-        name: _builtins.str = ...,
-        owner: _builtins.str = ...,
-        status: _job_pb2.JobStatus | None = ...,
-        dataset: _builtins.str = ...,
-        mode: Global___ImportMode.ValueType = ...,
-        refused_files: Global___RefusedFilePolicy.ValueType = ...,
-        progress: Global___ImportProgress | None = ...,
-        notes: _abc.Iterable[Global___ImportNote] | None = ...,
-        version: Global___DatasetVersion | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "status", b"status", "version", b"version"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "mode", b"mode", "name", b"name", "notes", b"notes", "owner", b"owner", "progress", b"progress", "refused_files", b"refused_files", "status", b"status", "version", b"version"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Import: _TypeAlias = Import  # noqa: Y015
-
-@_typing.final
-class ImportProgress(_message.Message):
-    """How far an import is."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NUM_FILES_DONE_FIELD_NUMBER: _builtins.int
-    NUM_FILES_FIELD_NUMBER: _builtins.int
-    NUM_BYTES_DONE_FIELD_NUMBER: _builtins.int
-    num_files_done: _builtins.int
-    num_files: _builtins.int
-    num_bytes_done: _builtins.int
-    def __init__(
-        self,
-        *,
-        num_files_done: _builtins.int = ...,
-        num_files: _builtins.int = ...,
-        num_bytes_done: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_bytes_done", b"num_bytes_done", "num_files", b"num_files", "num_files_done", b"num_files_done"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ImportProgress: _TypeAlias = ImportProgress  # noqa: Y015
-
-@_typing.final
-class ImportNote(_message.Message):
-    """Something the import has to say of one file."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FILE_NAME_FIELD_NUMBER: _builtins.int
-    REFUSED_FIELD_NUMBER: _builtins.int
-    REASON_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    file_name: _builtins.str
-    refused: _builtins.bool
-    """The file is not in the new version."""
-    reason: _builtins.str
-    """UPPER_SNAKE, e.g. IMAGE_TRUNCATED."""
-    message: _builtins.str
-    def __init__(
-        self,
-        *,
-        file_name: _builtins.str = ...,
-        refused: _builtins.bool = ...,
-        reason: _builtins.str = ...,
-        message: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["file_name", b"file_name", "message", b"message", "reason", b"reason", "refused", b"refused"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ImportNote: _TypeAlias = ImportNote  # noqa: Y015
-
-@_typing.final
-class ImportEvent(_message.Message):
-    """Something that happened to an import."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    HEADER_FIELD_NUMBER: _builtins.int
-    QUEUED_FIELD_NUMBER: _builtins.int
-    STARTED_FIELD_NUMBER: _builtins.int
-    PROGRESS_FIELD_NUMBER: _builtins.int
-    NOTE_FIELD_NUMBER: _builtins.int
-    INTERRUPTED_FIELD_NUMBER: _builtins.int
-    SUCCEEDED_FIELD_NUMBER: _builtins.int
-    FAILED_FIELD_NUMBER: _builtins.int
-    CANCELLED_FIELD_NUMBER: _builtins.int
-    CANCEL_REQUESTED_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def header(self) -> _job_pb2.EventHeader: ...
-    @_builtins.property
-    def queued(self) -> _job_pb2.Queued: ...
-    @_builtins.property
-    def started(self) -> _job_pb2.Started: ...
-    @_builtins.property
-    def progress(self) -> Global___ImportProgress: ...
-    @_builtins.property
-    def note(self) -> Global___ImportNote: ...
-    @_builtins.property
-    def interrupted(self) -> _job_pb2.Interrupted: ...
-    @_builtins.property
-    def succeeded(self) -> Global___DatasetVersion:
-        """Terminal."""
-
-    @_builtins.property
-    def failed(self) -> _errors_pb2.JobError:
-        """Terminal."""
-
-    @_builtins.property
-    def cancelled(self) -> _job_pb2.Cancelled:
-        """Terminal."""
-
-    @_builtins.property
-    def cancel_requested(self) -> _job_pb2.CancelRequested: ...
-    def __init__(
-        self,
-        *,
-        header: _job_pb2.EventHeader | None = ...,
-        queued: _job_pb2.Queued | None = ...,
-        started: _job_pb2.Started | None = ...,
-        progress: Global___ImportProgress | None = ...,
-        note: Global___ImportNote | None = ...,
-        interrupted: _job_pb2.Interrupted | None = ...,
-        succeeded: Global___DatasetVersion | None = ...,
-        failed: _errors_pb2.JobError | None = ...,
-        cancelled: _job_pb2.Cancelled | None = ...,
-        cancel_requested: _job_pb2.CancelRequested | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested", b"cancel_requested", "cancelled", b"cancelled", "event", b"event", "failed", b"failed", "header", b"header", "interrupted", b"interrupted", "note", b"note", "progress", b"progress", "queued", b"queued", "started", b"started", "succeeded", b"succeeded"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_requested", b"cancel_requested", "cancelled", b"cancelled", "event", b"event", "failed", b"failed", "header", b"header", "interrupted", b"interrupted", "note", b"note", "progress", b"progress", "queued", b"queued", "started", b"started", "succeeded", b"succeeded"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["queued", "started", "progress", "note", "interrupted", "succeeded", "failed", "cancelled", "cancel_requested"]  # noqa: Y015
-    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
-
-Global___ImportEvent: _TypeAlias = ImportEvent  # noqa: Y015
-
-@_typing.final
-class FolderSource(_message.Message):
-    """A folder on the server, under an allowed root."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PATH_FIELD_NUMBER: _builtins.int
-    path: _builtins.str
-    def __init__(
-        self,
-        *,
-        path: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___FolderSource: _TypeAlias = FolderSource  # noqa: Y015
-
-@_typing.final
-class UploadSource(_message.Message):
-    """Files uploaded through BlobService."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FILES_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___UploadedFile]: ...
-    def __init__(
-        self,
-        *,
-        files: _abc.Iterable[Global___UploadedFile] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___UploadSource: _TypeAlias = UploadSource  # noqa: Y015
-
-@_typing.final
-class UploadedFile(_message.Message):
-    """One uploaded file and the name it stands for."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FILE_NAME_FIELD_NUMBER: _builtins.int
-    DIGEST_FIELD_NUMBER: _builtins.int
-    file_name: _builtins.str
-    digest: _builtins.str
-    def __init__(
-        self,
-        *,
-        file_name: _builtins.str = ...,
-        digest: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "file_name", b"file_name"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___UploadedFile: _TypeAlias = UploadedFile  # noqa: Y015
-
-@_typing.final
-class CreateImportRequest(_message.Message):
-    """Asks for an import."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
-    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
-    DATASET_FIELD_NUMBER: _builtins.int
-    FOLDER_FIELD_NUMBER: _builtins.int
-    UPLOAD_FIELD_NUMBER: _builtins.int
-    MODE_FIELD_NUMBER: _builtins.int
-    REFUSED_FILES_FIELD_NUMBER: _builtins.int
-    CAPTION_COLUMN_FIELD_NUMBER: _builtins.int
-    INTERRUPTION_POLICY_FIELD_NUMBER: _builtins.int
-    request_id: _builtins.str
-    """A UUID made by the caller. The same id with the same body answers the same job, at any time."""
-    validate_only: _builtins.bool
-    """Checks everything and answers, but creates nothing."""
-    dataset: _builtins.str
-    mode: Global___ImportMode.ValueType
-    """Default REQUIRE_EMPTY."""
-    refused_files: Global___RefusedFilePolicy.ValueType
-    """Default STOP."""
-    caption_column: _builtins.str
-    """Column of metadata.jsonl and metadata.csv that holds captions; default `text`."""
-    interruption_policy: _job_pb2.InterruptionPolicy.ValueType
-    """Default AUTO."""
-    @_builtins.property
-    def folder(self) -> Global___FolderSource: ...
-    @_builtins.property
-    def upload(self) -> Global___UploadSource: ...
-    def __init__(
-        self,
-        *,
-        request_id: _builtins.str = ...,
-        validate_only: _builtins.bool = ...,
-        dataset: _builtins.str = ...,
-        folder: Global___FolderSource | None = ...,
-        upload: Global___UploadSource | None = ...,
-        mode: Global___ImportMode.ValueType | None = ...,
-        refused_files: Global___RefusedFilePolicy.ValueType | None = ...,
-        caption_column: _builtins.str | None = ...,
-        interruption_policy: _job_pb2.InterruptionPolicy.ValueType | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_caption_column", b"_caption_column", "_interruption_policy", b"_interruption_policy", "_mode", b"_mode", "_refused_files", b"_refused_files", "caption_column", b"caption_column", "folder", b"folder", "interruption_policy", b"interruption_policy", "mode", b"mode", "refused_files", b"refused_files", "source", b"source", "upload", b"upload"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_caption_column", b"_caption_column", "_interruption_policy", b"_interruption_policy", "_mode", b"_mode", "_refused_files", b"_refused_files", "caption_column", b"caption_column", "dataset", b"dataset", "folder", b"folder", "interruption_policy", b"interruption_policy", "mode", b"mode", "refused_files", b"refused_files", "request_id", b"request_id", "source", b"source", "upload", b"upload", "validate_only", b"validate_only"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__caption_column: _TypeAlias = _typing.Literal["caption_column"]  # noqa: Y015
-    _WhichOneofArgType__caption_column: _TypeAlias = _typing.Literal["_caption_column", b"_caption_column"]  # noqa: Y015
-    _WhichOneofReturnType__interruption_policy: _TypeAlias = _typing.Literal["interruption_policy"]  # noqa: Y015
-    _WhichOneofArgType__interruption_policy: _TypeAlias = _typing.Literal["_interruption_policy", b"_interruption_policy"]  # noqa: Y015
-    _WhichOneofReturnType__mode: _TypeAlias = _typing.Literal["mode"]  # noqa: Y015
-    _WhichOneofArgType__mode: _TypeAlias = _typing.Literal["_mode", b"_mode"]  # noqa: Y015
-    _WhichOneofReturnType__refused_files: _TypeAlias = _typing.Literal["refused_files"]  # noqa: Y015
-    _WhichOneofArgType__refused_files: _TypeAlias = _typing.Literal["_refused_files", b"_refused_files"]  # noqa: Y015
-    _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["folder", "upload"]  # noqa: Y015
-    _WhichOneofArgType_source: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__caption_column) -> _WhichOneofReturnType__caption_column | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__interruption_policy) -> _WhichOneofReturnType__interruption_policy | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__mode) -> _WhichOneofReturnType__mode | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__refused_files) -> _WhichOneofReturnType__refused_files | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_source) -> _WhichOneofReturnType_source | None: ...
-
-Global___CreateImportRequest: _TypeAlias = CreateImportRequest  # noqa: Y015
-
-@_typing.final
-class CreateImportResponse(_message.Message):
-    """The job as it stands."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    IMPORT_JOB_FIELD_NUMBER: _builtins.int
-    DEDUPLICATED_FIELD_NUMBER: _builtins.int
-    deduplicated: _builtins.bool
-    """This request id came before; nothing new was made."""
-    @_builtins.property
-    def import_job(self) -> Global___Import: ...
-    def __init__(
-        self,
-        *,
-        import_job: Global___Import | None = ...,
-        deduplicated: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["import_job", b"import_job"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deduplicated", b"deduplicated", "import_job", b"import_job"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CreateImportResponse: _TypeAlias = CreateImportResponse  # noqa: Y015
-
-@_typing.final
-class GetImportRequest(_message.Message):
-    """Asks for an import."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    def __init__(
-        self,
-        *,
-        name: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___GetImportRequest: _TypeAlias = GetImportRequest  # noqa: Y015
-
-@_typing.final
-class GetImportResponse(_message.Message):
-    """The import."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    IMPORT_JOB_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def import_job(self) -> Global___Import: ...
-    def __init__(
-        self,
-        *,
-        import_job: Global___Import | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["import_job", b"import_job"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["import_job", b"import_job"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___GetImportResponse: _TypeAlias = GetImportResponse  # noqa: Y015
-
-@_typing.final
-class ListImportsRequest(_message.Message):
-    """Asks for a page of imports."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    page_size: _builtins.int
-    """Default 50; more than 200 counts as 200."""
-    page_token: _builtins.str
-    def __init__(
-        self,
-        *,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ListImportsRequest: _TypeAlias = ListImportsRequest  # noqa: Y015
-
-@_typing.final
-class ListImportsResponse(_message.Message):
-    """A page of imports."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    IMPORTS_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
-    """Empty at the end."""
-    @_builtins.property
-    def imports(self) -> _containers.RepeatedCompositeFieldContainer[Global___Import]: ...
-    def __init__(
-        self,
-        *,
-        imports: _abc.Iterable[Global___Import] | None = ...,
-        next_page_token: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["imports", b"imports", "next_page_token", b"next_page_token"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ListImportsResponse: _TypeAlias = ListImportsResponse  # noqa: Y015
-
-@_typing.final
-class WaitImportRequest(_message.Message):
-    """Waits for an import."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: _builtins.int
-    TIMEOUT_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    @_builtins.property
-    def timeout(self) -> _duration_pb2.Duration:
-        """At most 30 s, which is the default."""
-
-    def __init__(
-        self,
-        *,
-        name: _builtins.str = ...,
-        timeout: _duration_pb2.Duration | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "timeout", b"timeout"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___WaitImportRequest: _TypeAlias = WaitImportRequest  # noqa: Y015
-
-@_typing.final
-class WaitImportResponse(_message.Message):
-    """The import as it stands."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    IMPORT_JOB_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def import_job(self) -> Global___Import: ...
-    def __init__(
-        self,
-        *,
-        import_job: Global___Import | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["import_job", b"import_job"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["import_job", b"import_job"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___WaitImportResponse: _TypeAlias = WaitImportResponse  # noqa: Y015
-
-@_typing.final
-class WatchImportRequest(_message.Message):
-    """Follows an import."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: _builtins.int
-    AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
-    LOG_ID_FIELD_NUMBER: _builtins.int
-    REPLAY_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    after_sequence: _builtins.int
-    """Sequence of the last event received; 0 for none."""
-    log_id: _builtins.str
-    """JobStatus.log_id that the cursor belongs to; empty with a cursor of 0."""
-    replay: _builtins.bool
-    """With a cursor of 0: every event from the first, in place of a snapshot."""
-    def __init__(
-        self,
-        *,
-        name: _builtins.str = ...,
-        after_sequence: _builtins.int = ...,
-        log_id: _builtins.str = ...,
-        replay: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "log_id", b"log_id", "name", b"name", "replay", b"replay"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___WatchImportRequest: _TypeAlias = WatchImportRequest  # noqa: Y015
-
-@_typing.final
-class WatchImportResponse(_message.Message):
-    """One message of a watch."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ATTACHED_FIELD_NUMBER: _builtins.int
-    SNAPSHOT_FIELD_NUMBER: _builtins.int
-    EVENT_FIELD_NUMBER: _builtins.int
-    HEARTBEAT_FIELD_NUMBER: _builtins.int
-    GOING_AWAY_FIELD_NUMBER: _builtins.int
-    FINISHED_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def attached(self) -> _job_pb2.Attached: ...
-    @_builtins.property
-    def snapshot(self) -> Global___Import:
-        """The whole resource; stands for all events up to its status.last_sequence."""
-
-    @_builtins.property
-    def event(self) -> Global___ImportEvent: ...
-    @_builtins.property
-    def heartbeat(self) -> _job_pb2.Heartbeat: ...
-    @_builtins.property
-    def going_away(self) -> _job_pb2.GoingAway: ...
-    @_builtins.property
-    def finished(self) -> Global___Import:
-        """The final resource; the stream ends with OK after it."""
-
-    def __init__(
-        self,
-        *,
-        attached: _job_pb2.Attached | None = ...,
-        snapshot: Global___Import | None = ...,
-        event: Global___ImportEvent | None = ...,
-        heartbeat: _job_pb2.Heartbeat | None = ...,
-        going_away: _job_pb2.GoingAway | None = ...,
-        finished: Global___Import | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "event", b"event", "finished", b"finished", "going_away", b"going_away", "heartbeat", b"heartbeat", "message", b"message", "snapshot", b"snapshot"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "event", b"event", "finished", b"finished", "going_away", b"going_away", "heartbeat", b"heartbeat", "message", b"message", "snapshot", b"snapshot"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["attached", "snapshot", "event", "heartbeat", "going_away", "finished"]  # noqa: Y015
-    _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
-
-Global___WatchImportResponse: _TypeAlias = WatchImportResponse  # noqa: Y015
-
-@_typing.final
-class CancelImportRequest(_message.Message):
-    """Asks for the end of an import."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    def __init__(
-        self,
-        *,
-        name: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CancelImportRequest: _TypeAlias = CancelImportRequest  # noqa: Y015
-
-@_typing.final
-class CancelImportResponse(_message.Message):
-    """The import as it stands."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    IMPORT_JOB_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def import_job(self) -> Global___Import: ...
-    def __init__(
-        self,
-        *,
-        import_job: Global___Import | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["import_job", b"import_job"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["import_job", b"import_job"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CancelImportResponse: _TypeAlias = CancelImportResponse  # noqa: Y015
-
-@_typing.final
-class DeleteImportRequest(_message.Message):
-    """Removes an import."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    def __init__(
-        self,
-        *,
-        name: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DeleteImportRequest: _TypeAlias = DeleteImportRequest  # noqa: Y015
-
-@_typing.final
-class DeleteImportResponse(_message.Message):
-    """It is gone."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DeleteImportResponse: _TypeAlias = DeleteImportResponse  # noqa: Y015
 
 @_typing.final
 class GetDatasetRequest(_message.Message):
@@ -905,11 +160,11 @@ class GetDatasetVersionRequest(_message.Message):
 
     VERSION_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def version(self) -> Global___VersionRef: ...
+    def version(self) -> _versions_pb2.VersionRef: ...
     def __init__(
         self,
         *,
-        version: Global___VersionRef | None = ...,
+        version: _versions_pb2.VersionRef | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -927,11 +182,11 @@ class GetDatasetVersionResponse(_message.Message):
 
     VERSION_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def version(self) -> Global___DatasetVersion: ...
+    def version(self) -> _versions_pb2.DatasetVersion: ...
     def __init__(
         self,
         *,
-        version: Global___DatasetVersion | None = ...,
+        version: _versions_pb2.DatasetVersion | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -980,11 +235,11 @@ class ListDatasetVersionsResponse(_message.Message):
     next_page_token: _builtins.str
     """Empty at the end."""
     @_builtins.property
-    def versions(self) -> _containers.RepeatedCompositeFieldContainer[Global___DatasetVersion]: ...
+    def versions(self) -> _containers.RepeatedCompositeFieldContainer[_versions_pb2.DatasetVersion]: ...
     def __init__(
         self,
         *,
-        versions: _abc.Iterable[Global___DatasetVersion] | None = ...,
+        versions: _abc.Iterable[_versions_pb2.DatasetVersion] | None = ...,
         next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -1047,33 +302,6 @@ class ListDatasetsResponse(_message.Message):
 Global___ListDatasetsResponse: _TypeAlias = ListDatasetsResponse  # noqa: Y015
 
 @_typing.final
-class VersionRef(_message.Message):
-    """Names a version."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DATASET_FIELD_NUMBER: _builtins.int
-    NUMBER_FIELD_NUMBER: _builtins.int
-    dataset: _builtins.str
-    number: _builtins.int
-    """Absent means the latest."""
-    def __init__(
-        self,
-        *,
-        dataset: _builtins.str = ...,
-        number: _builtins.int | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_number", b"_number", "number", b"number"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_number", b"_number", "dataset", b"dataset", "number", b"number"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__number: _TypeAlias = _typing.Literal["number"]  # noqa: Y015
-    _WhichOneofArgType__number: _TypeAlias = _typing.Literal["_number", b"_number"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__number) -> _WhichOneofReturnType__number | None: ...
-
-Global___VersionRef: _TypeAlias = VersionRef  # noqa: Y015
-
-@_typing.final
 class ListSamplesRequest(_message.Message):
     """Asks for a page of samples."""
 
@@ -1086,11 +314,11 @@ class ListSamplesRequest(_message.Message):
     """Default 50; more than 200 counts as 200."""
     page_token: _builtins.str
     @_builtins.property
-    def version(self) -> Global___VersionRef: ...
+    def version(self) -> _versions_pb2.VersionRef: ...
     def __init__(
         self,
         *,
-        version: Global___VersionRef | None = ...,
+        version: _versions_pb2.VersionRef | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
     ) -> None: ...
@@ -1114,13 +342,13 @@ class ListSamplesResponse(_message.Message):
     next_page_token: _builtins.str
     """Empty at the end."""
     @_builtins.property
-    def version(self) -> Global___DatasetVersion: ...
+    def version(self) -> _versions_pb2.DatasetVersion: ...
     @_builtins.property
     def samples(self) -> _containers.RepeatedCompositeFieldContainer[Global___Sample]: ...
     def __init__(
         self,
         *,
-        version: Global___DatasetVersion | None = ...,
+        version: _versions_pb2.DatasetVersion | None = ...,
         samples: _abc.Iterable[Global___Sample] | None = ...,
         next_page_token: _builtins.str = ...,
     ) -> None: ...
@@ -1140,11 +368,11 @@ class StreamSamplesRequest(_message.Message):
 
     VERSION_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def version(self) -> Global___VersionRef: ...
+    def version(self) -> _versions_pb2.VersionRef: ...
     def __init__(
         self,
         *,
-        version: Global___VersionRef | None = ...,
+        version: _versions_pb2.VersionRef | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1163,13 +391,13 @@ class StreamSamplesResponse(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     SAMPLE_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def version(self) -> Global___DatasetVersion: ...
+    def version(self) -> _versions_pb2.DatasetVersion: ...
     @_builtins.property
     def sample(self) -> Global___Sample: ...
     def __init__(
         self,
         *,
-        version: Global___DatasetVersion | None = ...,
+        version: _versions_pb2.DatasetVersion | None = ...,
         sample: Global___Sample | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "sample", b"sample", "version", b"version"]  # noqa: Y015
@@ -1194,7 +422,7 @@ class PinVersionRequest(_message.Message):
     holder: _builtins.str
     """Who pins, e.g. a training run's name."""
     @_builtins.property
-    def version(self) -> Global___VersionRef: ...
+    def version(self) -> _versions_pb2.VersionRef: ...
     @_builtins.property
     def lease(self) -> _duration_pb2.Duration:
         """1 s to 24 h; default 1 h."""
@@ -1202,7 +430,7 @@ class PinVersionRequest(_message.Message):
     def __init__(
         self,
         *,
-        version: Global___VersionRef | None = ...,
+        version: _versions_pb2.VersionRef | None = ...,
         holder: _builtins.str = ...,
         lease: _duration_pb2.Duration | None = ...,
     ) -> None: ...
@@ -1223,13 +451,13 @@ class PinVersionResponse(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def version(self) -> Global___DatasetVersion: ...
+    def version(self) -> _versions_pb2.DatasetVersion: ...
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
-        version: Global___DatasetVersion | None = ...,
+        version: _versions_pb2.DatasetVersion | None = ...,
         expire_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "version", b"version"]  # noqa: Y015
@@ -1250,11 +478,11 @@ class UnpinVersionRequest(_message.Message):
     HOLDER_FIELD_NUMBER: _builtins.int
     holder: _builtins.str
     @_builtins.property
-    def version(self) -> Global___VersionRef: ...
+    def version(self) -> _versions_pb2.VersionRef: ...
     def __init__(
         self,
         *,
-        version: Global___VersionRef | None = ...,
+        version: _versions_pb2.VersionRef | None = ...,
         holder: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from sfumato.datasets.v1 import datasets_pb2 as sfumato_dot_datasets_dot_v1_dot_datasets__pb2
+from sfumato.datasets.v1 import imports_pb2 as sfumato_dot_datasets_dot_v1_dot_imports__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -37,38 +38,38 @@ class DatasetsServiceStub(object):
         """
         self.CreateImport = channel.unary_unary(
                 '/sfumato.datasets.v1.DatasetsService/CreateImport',
-                request_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.CreateImportRequest.SerializeToString,
-                response_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.CreateImportResponse.FromString,
+                request_serializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.CreateImportRequest.SerializeToString,
+                response_deserializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.CreateImportResponse.FromString,
                 _registered_method=True)
         self.GetImport = channel.unary_unary(
                 '/sfumato.datasets.v1.DatasetsService/GetImport',
-                request_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.GetImportRequest.SerializeToString,
-                response_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.GetImportResponse.FromString,
+                request_serializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.GetImportRequest.SerializeToString,
+                response_deserializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.GetImportResponse.FromString,
                 _registered_method=True)
         self.ListImports = channel.unary_unary(
                 '/sfumato.datasets.v1.DatasetsService/ListImports',
-                request_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.ListImportsRequest.SerializeToString,
-                response_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.ListImportsResponse.FromString,
+                request_serializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.ListImportsRequest.SerializeToString,
+                response_deserializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.ListImportsResponse.FromString,
                 _registered_method=True)
         self.WaitImport = channel.unary_unary(
                 '/sfumato.datasets.v1.DatasetsService/WaitImport',
-                request_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.WaitImportRequest.SerializeToString,
-                response_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.WaitImportResponse.FromString,
+                request_serializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.WaitImportRequest.SerializeToString,
+                response_deserializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.WaitImportResponse.FromString,
                 _registered_method=True)
         self.WatchImport = channel.unary_stream(
                 '/sfumato.datasets.v1.DatasetsService/WatchImport',
-                request_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.WatchImportRequest.SerializeToString,
-                response_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.WatchImportResponse.FromString,
+                request_serializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.WatchImportRequest.SerializeToString,
+                response_deserializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.WatchImportResponse.FromString,
                 _registered_method=True)
         self.CancelImport = channel.unary_unary(
                 '/sfumato.datasets.v1.DatasetsService/CancelImport',
-                request_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.CancelImportRequest.SerializeToString,
-                response_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.CancelImportResponse.FromString,
+                request_serializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.CancelImportRequest.SerializeToString,
+                response_deserializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.CancelImportResponse.FromString,
                 _registered_method=True)
         self.DeleteImport = channel.unary_unary(
                 '/sfumato.datasets.v1.DatasetsService/DeleteImport',
-                request_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.DeleteImportRequest.SerializeToString,
-                response_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.DeleteImportResponse.FromString,
+                request_serializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.DeleteImportRequest.SerializeToString,
+                response_deserializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.DeleteImportResponse.FromString,
                 _registered_method=True)
         self.GetDataset = channel.unary_unary(
                 '/sfumato.datasets.v1.DatasetsService/GetDataset',
@@ -250,38 +251,38 @@ def add_DatasetsServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'CreateImport': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateImport,
-                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.CreateImportRequest.FromString,
-                    response_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.CreateImportResponse.SerializeToString,
+                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.CreateImportRequest.FromString,
+                    response_serializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.CreateImportResponse.SerializeToString,
             ),
             'GetImport': grpc.unary_unary_rpc_method_handler(
                     servicer.GetImport,
-                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.GetImportRequest.FromString,
-                    response_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.GetImportResponse.SerializeToString,
+                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.GetImportRequest.FromString,
+                    response_serializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.GetImportResponse.SerializeToString,
             ),
             'ListImports': grpc.unary_unary_rpc_method_handler(
                     servicer.ListImports,
-                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.ListImportsRequest.FromString,
-                    response_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.ListImportsResponse.SerializeToString,
+                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.ListImportsRequest.FromString,
+                    response_serializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.ListImportsResponse.SerializeToString,
             ),
             'WaitImport': grpc.unary_unary_rpc_method_handler(
                     servicer.WaitImport,
-                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.WaitImportRequest.FromString,
-                    response_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.WaitImportResponse.SerializeToString,
+                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.WaitImportRequest.FromString,
+                    response_serializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.WaitImportResponse.SerializeToString,
             ),
             'WatchImport': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchImport,
-                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.WatchImportRequest.FromString,
-                    response_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.WatchImportResponse.SerializeToString,
+                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.WatchImportRequest.FromString,
+                    response_serializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.WatchImportResponse.SerializeToString,
             ),
             'CancelImport': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelImport,
-                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.CancelImportRequest.FromString,
-                    response_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.CancelImportResponse.SerializeToString,
+                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.CancelImportRequest.FromString,
+                    response_serializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.CancelImportResponse.SerializeToString,
             ),
             'DeleteImport': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteImport,
-                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.DeleteImportRequest.FromString,
-                    response_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.DeleteImportResponse.SerializeToString,
+                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.DeleteImportRequest.FromString,
+                    response_serializer=sfumato_dot_datasets_dot_v1_dot_imports__pb2.DeleteImportResponse.SerializeToString,
             ),
             'GetDataset': grpc.unary_unary_rpc_method_handler(
                     servicer.GetDataset,
@@ -350,8 +351,8 @@ class DatasetsService(object):
             request,
             target,
             '/sfumato.datasets.v1.DatasetsService/CreateImport',
-            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.CreateImportRequest.SerializeToString,
-            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.CreateImportResponse.FromString,
+            sfumato_dot_datasets_dot_v1_dot_imports__pb2.CreateImportRequest.SerializeToString,
+            sfumato_dot_datasets_dot_v1_dot_imports__pb2.CreateImportResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -377,8 +378,8 @@ class DatasetsService(object):
             request,
             target,
             '/sfumato.datasets.v1.DatasetsService/GetImport',
-            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.GetImportRequest.SerializeToString,
-            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.GetImportResponse.FromString,
+            sfumato_dot_datasets_dot_v1_dot_imports__pb2.GetImportRequest.SerializeToString,
+            sfumato_dot_datasets_dot_v1_dot_imports__pb2.GetImportResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -404,8 +405,8 @@ class DatasetsService(object):
             request,
             target,
             '/sfumato.datasets.v1.DatasetsService/ListImports',
-            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.ListImportsRequest.SerializeToString,
-            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.ListImportsResponse.FromString,
+            sfumato_dot_datasets_dot_v1_dot_imports__pb2.ListImportsRequest.SerializeToString,
+            sfumato_dot_datasets_dot_v1_dot_imports__pb2.ListImportsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -431,8 +432,8 @@ class DatasetsService(object):
             request,
             target,
             '/sfumato.datasets.v1.DatasetsService/WaitImport',
-            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.WaitImportRequest.SerializeToString,
-            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.WaitImportResponse.FromString,
+            sfumato_dot_datasets_dot_v1_dot_imports__pb2.WaitImportRequest.SerializeToString,
+            sfumato_dot_datasets_dot_v1_dot_imports__pb2.WaitImportResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -458,8 +459,8 @@ class DatasetsService(object):
             request,
             target,
             '/sfumato.datasets.v1.DatasetsService/WatchImport',
-            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.WatchImportRequest.SerializeToString,
-            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.WatchImportResponse.FromString,
+            sfumato_dot_datasets_dot_v1_dot_imports__pb2.WatchImportRequest.SerializeToString,
+            sfumato_dot_datasets_dot_v1_dot_imports__pb2.WatchImportResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -485,8 +486,8 @@ class DatasetsService(object):
             request,
             target,
             '/sfumato.datasets.v1.DatasetsService/CancelImport',
-            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.CancelImportRequest.SerializeToString,
-            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.CancelImportResponse.FromString,
+            sfumato_dot_datasets_dot_v1_dot_imports__pb2.CancelImportRequest.SerializeToString,
+            sfumato_dot_datasets_dot_v1_dot_imports__pb2.CancelImportResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -512,8 +513,8 @@ class DatasetsService(object):
             request,
             target,
             '/sfumato.datasets.v1.DatasetsService/DeleteImport',
-            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.DeleteImportRequest.SerializeToString,
-            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.DeleteImportResponse.FromString,
+            sfumato_dot_datasets_dot_v1_dot_imports__pb2.DeleteImportRequest.SerializeToString,
+            sfumato_dot_datasets_dot_v1_dot_imports__pb2.DeleteImportResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from grpc import aio as _aio
 from sfumato.datasets.v1 import datasets_pb2 as _datasets_pb2
+from sfumato.datasets.v1 import imports_pb2 as _imports_pb2
 import abc as _abc_1
 
 
@@ -16,7 +17,7 @@ class DatasetsServiceStub:
     """Captioned images as immutable, versioned datasets."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    CreateImport: _aio.UnaryUnaryMultiCallable[_datasets_pb2.CreateImportRequest, _datasets_pb2.CreateImportResponse]
+    CreateImport: _aio.UnaryUnaryMultiCallable[_imports_pb2.CreateImportRequest, _imports_pb2.CreateImportResponse]
     """Asks for an import and answers at once with the queued job.
 
     INVALID_ARGUMENT; NOT_FOUND PATH_NOT_FOUND; ABORTED DATASET_BUSY; FAILED_PRECONDITION
@@ -24,28 +25,28 @@ class DatasetsServiceStub:
     ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL; UNAVAILABLE
     SERVER_DRAINING (retry after RetryInfo). Safe to repeat with the same request id.
     """
-    GetImport: _aio.UnaryUnaryMultiCallable[_datasets_pb2.GetImportRequest, _datasets_pb2.GetImportResponse]
+    GetImport: _aio.UnaryUnaryMultiCallable[_imports_pb2.GetImportRequest, _imports_pb2.GetImportResponse]
     """NOT_FOUND RESOURCE_NOT_FOUND or JOB_EXPIRED."""
-    ListImports: _aio.UnaryUnaryMultiCallable[_datasets_pb2.ListImportsRequest, _datasets_pb2.ListImportsResponse]
+    ListImports: _aio.UnaryUnaryMultiCallable[_imports_pb2.ListImportsRequest, _imports_pb2.ListImportsResponse]
     """Newest first. INVALID_ARGUMENT PAGE_TOKEN_INVALID."""
-    WaitImport: _aio.UnaryUnaryMultiCallable[_datasets_pb2.WaitImportRequest, _datasets_pb2.WaitImportResponse]
+    WaitImport: _aio.UnaryUnaryMultiCallable[_imports_pb2.WaitImportRequest, _imports_pb2.WaitImportResponse]
     """Waits up to 30 s for the job to end and answers its state; "not done" is no error.
 
     NOT_FOUND; UNAVAILABLE SERVER_DRAINING.
     """
-    WatchImport: _aio.UnaryStreamMultiCallable[_datasets_pb2.WatchImportRequest, _datasets_pb2.WatchImportResponse]
+    WatchImport: _aio.UnaryStreamMultiCallable[_imports_pb2.WatchImportRequest, _imports_pb2.WatchImportResponse]
     """Follows the job's events: attached, then (for a cursor of 0 without replay) a snapshot, then every
     event after the cursor once and in order, then finished. Ending the stream never ends the job.
 
     NOT_FOUND; OUT_OF_RANGE EVENT_LOG_CHANGED (start again at 0). Any other end without `finished` is
     a lost connection: attach again with the last sequence received.
     """
-    CancelImport: _aio.UnaryUnaryMultiCallable[_datasets_pb2.CancelImportRequest, _datasets_pb2.CancelImportResponse]
+    CancelImport: _aio.UnaryUnaryMultiCallable[_imports_pb2.CancelImportRequest, _imports_pb2.CancelImportResponse]
     """Ends an import; nothing of it is kept. Safe to repeat.
 
     NOT_FOUND; FAILED_PRECONDITION JOB_STATE_UNSUITABLE when the job has ended in another way.
     """
-    DeleteImport: _aio.UnaryUnaryMultiCallable[_datasets_pb2.DeleteImportRequest, _datasets_pb2.DeleteImportResponse]
+    DeleteImport: _aio.UnaryUnaryMultiCallable[_imports_pb2.DeleteImportRequest, _imports_pb2.DeleteImportResponse]
     """Removes a job that has ended, with its log.
 
     NOT_FOUND; FAILED_PRECONDITION JOB_STATE_UNSUITABLE while it has not.
@@ -86,9 +87,9 @@ class DatasetsServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def CreateImport(
         self,
-        request: _datasets_pb2.CreateImportRequest,
-        context: _aio.ServicerContext[_datasets_pb2.CreateImportRequest, _abc.Awaitable[_datasets_pb2.CreateImportResponse]],
-    ) -> _abc.Awaitable[_datasets_pb2.CreateImportResponse]:
+        request: _imports_pb2.CreateImportRequest,
+        context: _aio.ServicerContext[_imports_pb2.CreateImportRequest, _abc.Awaitable[_imports_pb2.CreateImportResponse]],
+    ) -> _abc.Awaitable[_imports_pb2.CreateImportResponse]:
         """Asks for an import and answers at once with the queued job.
 
         INVALID_ARGUMENT; NOT_FOUND PATH_NOT_FOUND; ABORTED DATASET_BUSY; FAILED_PRECONDITION
@@ -100,25 +101,25 @@ class DatasetsServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def GetImport(
         self,
-        request: _datasets_pb2.GetImportRequest,
-        context: _aio.ServicerContext[_datasets_pb2.GetImportRequest, _abc.Awaitable[_datasets_pb2.GetImportResponse]],
-    ) -> _abc.Awaitable[_datasets_pb2.GetImportResponse]:
+        request: _imports_pb2.GetImportRequest,
+        context: _aio.ServicerContext[_imports_pb2.GetImportRequest, _abc.Awaitable[_imports_pb2.GetImportResponse]],
+    ) -> _abc.Awaitable[_imports_pb2.GetImportResponse]:
         """NOT_FOUND RESOURCE_NOT_FOUND or JOB_EXPIRED."""
 
     @_abc_1.abstractmethod
     def ListImports(
         self,
-        request: _datasets_pb2.ListImportsRequest,
-        context: _aio.ServicerContext[_datasets_pb2.ListImportsRequest, _abc.Awaitable[_datasets_pb2.ListImportsResponse]],
-    ) -> _abc.Awaitable[_datasets_pb2.ListImportsResponse]:
+        request: _imports_pb2.ListImportsRequest,
+        context: _aio.ServicerContext[_imports_pb2.ListImportsRequest, _abc.Awaitable[_imports_pb2.ListImportsResponse]],
+    ) -> _abc.Awaitable[_imports_pb2.ListImportsResponse]:
         """Newest first. INVALID_ARGUMENT PAGE_TOKEN_INVALID."""
 
     @_abc_1.abstractmethod
     def WaitImport(
         self,
-        request: _datasets_pb2.WaitImportRequest,
-        context: _aio.ServicerContext[_datasets_pb2.WaitImportRequest, _abc.Awaitable[_datasets_pb2.WaitImportResponse]],
-    ) -> _abc.Awaitable[_datasets_pb2.WaitImportResponse]:
+        request: _imports_pb2.WaitImportRequest,
+        context: _aio.ServicerContext[_imports_pb2.WaitImportRequest, _abc.Awaitable[_imports_pb2.WaitImportResponse]],
+    ) -> _abc.Awaitable[_imports_pb2.WaitImportResponse]:
         """Waits up to 30 s for the job to end and answers its state; "not done" is no error.
 
         NOT_FOUND; UNAVAILABLE SERVER_DRAINING.
@@ -127,9 +128,9 @@ class DatasetsServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def WatchImport(
         self,
-        request: _datasets_pb2.WatchImportRequest,
-        context: _aio.ServicerContext[_datasets_pb2.WatchImportRequest, _abc.AsyncIterator[_datasets_pb2.WatchImportResponse]],
-    ) -> _abc.AsyncIterator[_datasets_pb2.WatchImportResponse]:
+        request: _imports_pb2.WatchImportRequest,
+        context: _aio.ServicerContext[_imports_pb2.WatchImportRequest, _abc.AsyncIterator[_imports_pb2.WatchImportResponse]],
+    ) -> _abc.AsyncIterator[_imports_pb2.WatchImportResponse]:
         """Follows the job's events: attached, then (for a cursor of 0 without replay) a snapshot, then every
         event after the cursor once and in order, then finished. Ending the stream never ends the job.
 
@@ -140,9 +141,9 @@ class DatasetsServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def CancelImport(
         self,
-        request: _datasets_pb2.CancelImportRequest,
-        context: _aio.ServicerContext[_datasets_pb2.CancelImportRequest, _abc.Awaitable[_datasets_pb2.CancelImportResponse]],
-    ) -> _abc.Awaitable[_datasets_pb2.CancelImportResponse]:
+        request: _imports_pb2.CancelImportRequest,
+        context: _aio.ServicerContext[_imports_pb2.CancelImportRequest, _abc.Awaitable[_imports_pb2.CancelImportResponse]],
+    ) -> _abc.Awaitable[_imports_pb2.CancelImportResponse]:
         """Ends an import; nothing of it is kept. Safe to repeat.
 
         NOT_FOUND; FAILED_PRECONDITION JOB_STATE_UNSUITABLE when the job has ended in another way.
@@ -151,9 +152,9 @@ class DatasetsServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def DeleteImport(
         self,
-        request: _datasets_pb2.DeleteImportRequest,
-        context: _aio.ServicerContext[_datasets_pb2.DeleteImportRequest, _abc.Awaitable[_datasets_pb2.DeleteImportResponse]],
-    ) -> _abc.Awaitable[_datasets_pb2.DeleteImportResponse]:
+        request: _imports_pb2.DeleteImportRequest,
+        context: _aio.ServicerContext[_imports_pb2.DeleteImportRequest, _abc.Awaitable[_imports_pb2.DeleteImportResponse]],
+    ) -> _abc.Awaitable[_imports_pb2.DeleteImportResponse]:
         """Removes a job that has ended, with its log.
 
         NOT_FOUND; FAILED_PRECONDITION JOB_STATE_UNSUITABLE while it has not.
