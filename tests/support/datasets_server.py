@@ -111,6 +111,7 @@ class ServerProcess:
         *,
         roots: tuple[Path, ...] = (),
         environment: Mapping[str, str] = MappingProxyType({}),
+        stderr: int = subprocess.PIPE,
     ) -> None:
         settings = {
             "SFUMATO_DATASETS_IMPORT_ROOTS": ",".join(map(str, roots)),
@@ -124,7 +125,7 @@ class ServerProcess:
             env={**os.environ, **settings, **environment},
             cwd=data_dir.parent,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             text=True,
         )
 

@@ -22,8 +22,9 @@ SfumatoError                 reason, message, code, field violations, details, e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import grpc
@@ -46,6 +47,10 @@ FINAL_CODES = frozenset(
         grpc.StatusCode.FAILED_PRECONDITION,
     }
 )
+
+# gRPC refuses a message over its limit by itself, before any application sees it, and tells which end
+# did so in the text alone. Another try would be answered alike.
+_TOO_LARGE = re.compile(r"(SERVER|CLIENT): Received message larger than max \((\d+) vs\. (\d+)\)")
 
 M = TypeVar("M", bound=Message)
 
@@ -237,9 +242,12 @@ def classify(error: grpc.aio.AioRpcError) -> Refusal | Loss | RetryAfter:
     A status that carries ErrorInfo of domain "sfumato" comes from the application and is final
     whatever its code, except SERVER_DRAINING and SERVER_STARTING. Without it, the final codes are
     refusals (a method that does not exist, a proxy that wants credentials) and every other code is
-    a loss: the idle cut of a proxy arrives as INTERNAL, a killed server as UNAVAILABLE.
+    a loss: the idle cut of a proxy arrives as INTERNAL, a killed server as UNAVAILABLE. A message
+    over gRPC's limit of 4 MiB is a refusal as well, ResourceExhausted without a reason.
     """
     failure = failure_of(error)
+    if not failure.reason and (sizes := _TOO_LARGE.search(failure.message)):
+        return Refusal(error=_error_class(failure.code)(_too_large(failure, *sizes.groups())))
     if failure.reason in RETRIED_REASONS:
         return RetryAfter(error=_error_class(failure.code)(failure))
     if failure.reason or failure.code in FINAL_CODES:
@@ -281,6 +289,14 @@ def lost(message: str) -> TransportLost:
 def violated(message: str) -> ContractViolated:
     """A fault of the server in what it sent with status OK."""
     return ContractViolated(Failure(message=message, code=grpc.StatusCode.INTERNAL))
+
+
+def _too_large(failure: Failure, end: str, size_bytes: str, limit_bytes: str) -> Failure:
+    message, taker = ("request", "the server") if end == "SERVER" else ("answer", "this client")
+    return replace(
+        failure,
+        message=f"the {message} takes {size_bytes} bytes, and {taker} takes {limit_bytes} at most",
+    )
 
 
 def _error_class(code: grpc.StatusCode) -> type[SfumatoError]:

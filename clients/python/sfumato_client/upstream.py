@@ -65,7 +65,7 @@ def relay(
     if isinstance(error, UNREACHABLE) or error.reason not in Reason.__members__:
         return Unavailable(
             Reason.SERVICE_UNREACHABLE,
-            f"the {service} service did not answer: {error.message}",
+            f"the {service} service did not answer",
             retry_after_seconds=error.retry_delay_seconds or RETRY_AFTER_SECONDS,
         )
     reason = Reason(error.reason)

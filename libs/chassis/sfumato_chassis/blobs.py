@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import obstore
+from obstore.exceptions import BaseError as ObstoreError
 from obstore.store import LocalStore
 from sqlalchemy import Connection, delete, insert, select, update
 
@@ -72,20 +73,34 @@ class BlobFolder:
         return self.root / key_of(digest)
 
     def put(self, data: bytes | Path) -> str:
-        """Stores bytes or a file's content durably, unless they are there; answers the digest."""
+        """Stores bytes or a file's content durably, unless they are there; answers the digest.
+
+        A file under the digest whose bytes are others is damaged, and is replaced.
+        """
         digest = digest_of(data) if isinstance(data, bytes) else digest_of_file(data)
-        if self._touch(digest):
+        if self._touch(digest) and self.holds(digest):
             return digest
         staged = f"{STAGING}/{self._new_name('blob')}"
-        obstore.put(self._store, staged, data)
-        self._failpoint("blob.staged")
-        flush(self.root / staged)
-        self._failpoint("blob.flushed")
-        obstore.rename(self._store, staged, key_of(digest))
+        try:
+            obstore.put(self._store, staged, data)
+            self._failpoint("blob.staged")
+            flush(self.root / staged)
+            self._failpoint("blob.flushed")
+            obstore.rename(self._store, staged, key_of(digest))
+        except (OSError, ObstoreError):
+            (self.root / staged).unlink(missing_ok=True)
+            raise
         self._failpoint("blob.renamed")
         flush(self.path(digest).parent)
         flush(self.path(digest).parent.parent)
         return digest
+
+    def holds(self, digest: str) -> bool:
+        """Whether a blob is there, byte for byte. Reads the whole of it."""
+        try:
+            return digest_of_file(self.path(digest)) == digest
+        except FileNotFoundError:
+            return False
 
     def untouched_since(self, time: datetime) -> list[Path]:
         """The files that were last put before ``time``: blobs, and what a crash left staged."""

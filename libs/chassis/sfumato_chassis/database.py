@@ -176,6 +176,7 @@ def open_engine(url: str, *, num_connections: int) -> Engine:
         pool_size=num_connections,
         max_overflow=0,
         pool_reset_on_return=None,
+        hide_parameters=True,  # prompts and captions are not for the log
     )
 
     @event.listens_for(engine, "connect")

@@ -29,6 +29,7 @@ from typing import Any, ClassVar
 
 DOMAIN = "sfumato"
 RETRY_AFTER_DRAIN_SECONDS = 1.0
+RETRY_AFTER_DISK_FULL_SECONDS = 30.0
 
 
 class Reason(StrEnum):
@@ -244,6 +245,16 @@ def server_draining() -> Unavailable:
     )
 
 
+def disk_full(error_id: str) -> ResourceExhausted:
+    """The error of a call or a job that found no space to write to."""
+    return ResourceExhausted(
+        Reason.DISK_FULL,
+        "the server's disk is full",
+        details={"error_id": error_id},
+        retry_after_seconds=RETRY_AFTER_DISK_FULL_SECONDS,
+    )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobFailure:
     """Why a job failed or was interrupted."""
@@ -256,7 +267,9 @@ class JobFailure:
     @classmethod
     def of(cls, error: SfumatoError) -> "JobFailure":
         """The failure of a job that met ``error``."""
-        return cls(reason=error.reason, message=error.message, details=error.details)
+        details = dict(error.details)
+        error_id = details.pop("error_id", "")
+        return cls(reason=error.reason, message=error.message, error_id=error_id, details=details)
 
     def to_json(self) -> dict[str, Any]:
         """As an event holds it."""

@@ -5,9 +5,11 @@ A failpoint is armed through the environment variable ``SFUMATO_FAILPOINTS``, a 
 
 - ``kill``: SIGKILL to this process, as a power cut would.
 - ``error``: raise :class:`FailpointError` (an OSError, as a failing disk would).
+- ``full``: raise the error of a disk without space.
 - ``hold:PATH``: wait until the file PATH exists.
 """
 
+import errno
 import os
 import signal
 import time
@@ -48,7 +50,7 @@ def parse(specification: str) -> dict[str, Armed]:
         if not separator:
             raise ValueError(f"failpoint without an action: {item!r}")
         action, _, passage = action.partition("@")
-        if action not in {"kill", "error"} and not action.startswith("hold:"):
+        if action not in {"kill", "error", "full"} and not action.startswith("hold:"):
             raise ValueError(f"unknown failpoint action: {action!r}")
         armed[name] = Armed(action=action, passage=int(passage or 0))
     return armed
@@ -76,6 +78,8 @@ def act(name: str, action: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if action == "error":
         raise FailpointError(f"failpoint {name}")
+    if action == "full":
+        raise FailpointError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     gate = Path(action.removeprefix("hold:"))
     while not gate.exists():
         time.sleep(HOLD_POLL_SECONDS)

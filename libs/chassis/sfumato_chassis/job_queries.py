@@ -1,6 +1,6 @@
 """Questions to the table of jobs, each inside a transaction of the caller's."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection, bindparam, select
 
@@ -25,6 +25,13 @@ _EVENTS = (
 )
 _EVENTS_OF_KIND = _EVENTS.where(job_events.c.kind == bindparam("kind"))
 
+HOW_REMOVED: Mapping[bool | None, str] = {
+    True: "was deleted",
+    False: "was removed after its retention",
+    # A tombstone from before it was written down.
+    None: "was deleted, or removed after its retention",
+}
+
 
 def find_job(connection: Connection, kind: str, name: str, owner: str) -> Job:
     """The job ``name`` of ``owner``.
@@ -35,17 +42,17 @@ def find_job(connection: Connection, kind: str, name: str, owner: str) -> Job:
     row = connection.execute(_JOB, {"name": name, "kind": kind}).one_or_none()
     if row is not None and row.owner == owner:
         return to_job(row)
-    expired = connection.execute(
-        select(request_ids.c.resource).where(
+    tombstone = connection.execute(
+        select(request_ids.c.deleted).where(
             request_ids.c.resource == name,
             request_ids.c.principal == owner,
             request_ids.c.expire_time.is_not(None),
         )
     ).first()
-    if expired is not None:
+    if tombstone is not None:
         raise NotFound(
             Reason.JOB_EXPIRED,
-            f"the record of {name} was removed after its retention",
+            f"{name} {HOW_REMOVED[tombstone.deleted]}",
             resource_type=kind,
             resource_name=name,
         )

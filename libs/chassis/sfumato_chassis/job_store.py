@@ -307,7 +307,7 @@ class JobStore:
                     f"{name} is {job.state.value}; cancel it first",
                     details={"state": job.state.value},
                 )
-            self._remove(connection, job, remove)
+            self._remove(connection, job, remove, deleted=True)
             return job
 
         await self._commit(work, lambda removed: removed)
@@ -322,7 +322,7 @@ class JobStore:
         def work(connection: Connection) -> int:
             rows = connection.execute(expired).all()
             for row in rows:
-                self._remove(connection, to_job(row), remove)
+                self._remove(connection, to_job(row), remove, deleted=False)
             return len(rows)
 
         return await self._database.write(work)
@@ -346,10 +346,15 @@ class JobStore:
         return await asyncio.shield(task)
 
     def _remove(
-        self, connection: Connection, job: Job, remove: Callable[[Connection, Job], None]
+        self,
+        connection: Connection,
+        job: Job,
+        remove: Callable[[Connection, Job], None],
+        *,
+        deleted: bool,
     ) -> None:
         remove(connection, job)
-        expire_request(connection, job.name, self._clock.now())
+        expire_request(connection, job.name, self._clock.now(), deleted=deleted)
         connection.execute(delete(jobs).where(jobs.c.name == job.name))
 
     def _created(self, connection: Connection, request: Request, known: KnownRequest) -> Job:

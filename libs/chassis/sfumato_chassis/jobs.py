@@ -191,11 +191,6 @@ def interrupted_event(job: Job, failure: JobFailure, *, retrying: bool | None = 
     )
 
 
-def unexpected_failure(error_id: str) -> JobFailure:
-    """The failure of a job that met a bug; the log has the rest under ``error_id``."""
-    return JobFailure(reason=Reason.INTERNAL, message="internal error", error_id=error_id)
-
-
 def check_cancellable(job: Job) -> None:
     """Raises FailedPrecondition for a job that has ended in another way than by Cancel."""
     if job.ended and job.state is not JobState.CANCELLED:

@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
 from sfumato_chassis.config import ConfigError
@@ -22,6 +22,26 @@ finally:
 
 Logger = structlog.stdlib.BoundLogger
 SECRET_KEYS = frozenset({"token", "api_key", "authorization", "password", "secret"})
+
+
+class LogStream:
+    """Where lines go. One that cannot be written is lost, and what it tells of goes on.
+
+    Lines are logged where errors become answers: a full disk or a closed pipe must not change those.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        """Writes if that can be done."""
+        with suppress(OSError, ValueError):  # ValueError: it is closed
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        """Flushes if that can be done."""
+        with suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 def redact_secrets(
@@ -66,7 +86,7 @@ def configure_logging(*, level: str, json_lines: bool, stream: TextIO | None = N
     structlog.configure(
         processors=[*processors, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(levels[level.upper()]),
-        logger_factory=structlog.WriteLoggerFactory(stream or sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, LogStream(stream or sys.stderr))),
         cache_logger_on_first_use=True,
     )
 

@@ -19,6 +19,7 @@ from typing import Any, cast
 import grpc
 from google.protobuf.message import DecodeError, Message
 
+from sfumato_chassis import unexpected_errors
 from sfumato_chassis.errors import (
     DeadlineExceeded,
     Internal,
@@ -172,6 +173,9 @@ class Pipeline(grpc.aio.ServerInterceptor):
             call.outcome = error.reason.value
             if isinstance(error, Internal):
                 log.error("internal error", method=call.name, **error.details)
+            elif error.reason is Reason.SERVICE_UNREACHABLE:
+                # The caller is not told where the other service is looked for.
+                log.warning(error.message, method=call.name, cause=str(error.__cause__))
             await context.abort_with_status(to_status(error))
         except grpc.aio.AbortError:
             call.outcome = "ABORTED"
@@ -179,12 +183,10 @@ class Pipeline(grpc.aio.ServerInterceptor):
         except (asyncio.CancelledError, GeneratorExit):
             call.outcome = Reason.CALLER_CANCELLED.value
             raise
-        except Exception:
-            error_id = uuid.uuid4().hex
-            call.outcome = Reason.INTERNAL.value
-            log.exception("unexpected error", method=call.name, error_id=error_id)
-            internal = Internal(Reason.INTERNAL, "internal error", details={"error_id": error_id})
-            await context.abort_with_status(to_status(internal))
+        except Exception as error:  # noqa: BLE001 - the boundary, where it is logged
+            told = unexpected_errors.report(error, "unexpected error", method=call.name)
+            call.outcome = told.reason.value
+            await context.abort_with_status(to_status(told))
 
     def _pass_drain_gate(self, call: Call) -> None:
         if self._draining.is_set() and call.creates:

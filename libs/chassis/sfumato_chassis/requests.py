@@ -84,10 +84,12 @@ def record_request(connection: Connection, request: Request, resource: str, now:
     )
 
 
-def expire_request(connection: Connection, resource: str, now: datetime) -> None:
-    """Leaves only the tombstone of what made ``resource``."""
+def expire_request(connection: Connection, resource: str, now: datetime, *, deleted: bool) -> None:
+    """Leaves only the tombstone of what made ``resource``, and whether its owner deleted it."""
     connection.execute(
-        update(request_ids).where(request_ids.c.resource == resource).values(expire_time=now)
+        update(request_ids)
+        .where(request_ids.c.resource == resource)
+        .values(expire_time=now, deleted=deleted)
     )
 
 

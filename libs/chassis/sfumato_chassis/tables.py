@@ -71,6 +71,8 @@ request_ids = Table(
     Column("create_time", Timestamp, nullable=False),
     # When what it made was removed; the row is a tombstone from then on.
     Column("expire_time", Timestamp),
+    # Whether its owner removed it; otherwise its retention had passed.
+    Column("deleted", Boolean),
 )
 
 leases = Table(

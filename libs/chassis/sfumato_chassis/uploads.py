@@ -64,7 +64,7 @@ class UploadStore:
     async def create(
         self, request: Request, *, digest: str, size_bytes: int, media_type: str
     ) -> tuple[Upload, bool]:
-        """Opens an upload, complete at once when the blob is stored already.
+        """Opens an upload, complete at once when the blob is stored already and is not damaged.
 
         Returns:
             The upload, and whether this request made it before.
@@ -74,11 +74,13 @@ class UploadStore:
             InvalidArgument: The stored blob of this digest has another size.
         """
 
+        whole = await asyncio.to_thread(self._blobs.folder.holds, digest)
+
         def work(connection: Connection) -> tuple[Upload, bool]:
             known = find_request(connection, request)
             if known is not None:
                 return find_upload(connection, known.resource, request.principal), True
-            stored = find_blob(connection, digest)
+            stored = find_blob(connection, digest) if whole else None
             if stored is not None and stored.size_bytes != size_bytes:
                 raise InvalidArgument.field("size_bytes", "not the size of the blob of this digest")
             now = self._clock.now()

@@ -18,12 +18,11 @@ from torch import nn
 
 from sfumato_diffusion.durable_files import Failpoint, no_failpoint
 from sfumato_diffusion.safetensors_file import (
-    ADAPTER_LIMITS,
-    SafetensorsError,
     first_non_finite,
     read_safetensors,
     write_safetensors,
 )
+from sfumato_diffusion.safetensors_header import ADAPTER_LIMITS, SafetensorsError
 
 PREFIX = "transformer."
 CONFIG_KEY = "lora_adapter_metadata"

@@ -23,12 +23,8 @@ from sfumato_diffusion.durable_files import (
     sync_directory,
     write_file,
 )
-from sfumato_diffusion.safetensors_file import (
-    MODEL_LIMITS,
-    SafetensorsError,
-    read_safetensors,
-    write_safetensors,
-)
+from sfumato_diffusion.safetensors_file import read_safetensors, write_safetensors
+from sfumato_diffusion.safetensors_header import MODEL_LIMITS, SafetensorsError
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"

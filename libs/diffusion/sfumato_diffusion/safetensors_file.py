@@ -1,21 +1,23 @@
 """safetensors files, written so that the same tensors give the same bytes, and read with checks.
 
-The library's own writer neither fsyncs nor orders metadata; its reader trusts the header's
-size. Format: https://github.com/huggingface/safetensors#format
+The library's own writer neither fsyncs nor orders metadata.
 """
 
 import hashlib
 import json
-import math
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from sfumato_diffusion.durable_files import Failpoint, no_failpoint, write_file
+from sfumato_diffusion.safetensors_header import (
+    HeaderLimits,
+    SafetensorsError,
+    TensorEntry,
+    read_header,
+)
 
 _DTYPES = {
     "F64": torch.float64,
@@ -31,42 +33,6 @@ _DTYPES = {
     "BOOL": torch.bool,
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-_TENSOR_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,512}")
-
-
-class SafetensorsError(ValueError):
-    """The file is not a safetensors file that this project accepts."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeaderLimits:
-    """What a header may claim before anything of it is believed."""
-
-    header_bytes: int
-    num_tensors: int = 20_000
-
-
-ADAPTER_LIMITS = HeaderLimits(header_bytes=4 * 2**20)
-MODEL_LIMITS = HeaderLimits(header_bytes=16 * 2**20)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TensorEntry:
-    """Where a tensor lies: byte offsets into the file's data section."""
-
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Header:
-    """Parsed and checked header. `data_start` is the offset of the data section in the file."""
-
-    metadata: Mapping[str, str]
-    tensors: Mapping[str, TensorEntry]
-    data_start: int
 
 
 def write_safetensors(
@@ -118,17 +84,6 @@ def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
     return digest.hexdigest()
 
 
-def read_header(path: Path, limits: HeaderLimits) -> Header:
-    """Check a header before any library reads the file. Raises SafetensorsError or OSError."""
-    size_bytes = path.stat().st_size
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if not 2 <= length <= min(limits.header_bytes, size_bytes - 8):
-            raise SafetensorsError(f"header of {length} bytes in a file of {size_bytes}")
-        encoded = file.read(length)
-    return _parse_header(encoded, size_bytes - 8 - length, limits)
-
-
 def read_safetensors(
     path: Path, limits: HeaderLimits
 ) -> tuple[dict[str, torch.Tensor], Mapping[str, str]]:
@@ -153,56 +108,10 @@ def first_non_finite(tensors: Mapping[str, torch.Tensor]) -> str | None:
 
 
 def _tensor(data: bytearray, entry: TensorEntry) -> torch.Tensor:
+    dtype = _DTYPES[entry.dtype]
     if entry.start == entry.end:
-        return torch.empty(entry.shape, dtype=entry.dtype)
+        return torch.empty(entry.shape, dtype=dtype)
     raw = torch.frombuffer(
         data, dtype=torch.uint8, count=entry.end - entry.start, offset=entry.start
     )
-    return raw.clone().view(entry.dtype).reshape(entry.shape)
-
-
-def _parse_header(encoded: bytes, data_bytes: int, limits: HeaderLimits) -> Header:
-    try:
-        record = json.loads(encoded, object_pairs_hook=_without_duplicates)
-    except (ValueError, RecursionError) as error:
-        raise SafetensorsError("the header is not JSON") from error
-    if not isinstance(record, dict):
-        raise SafetensorsError("the header is not an object")
-    metadata = record.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise SafetensorsError("metadata is not text")
-    if len(record) > limits.num_tensors:
-        raise SafetensorsError(f"{len(record)} tensors, more than {limits.num_tensors}")
-    tensors = {name: _parse_entry(name, entry) for name, entry in record.items()}
-    end = 0
-    for entry in sorted(tensors.values(), key=lambda entry: (entry.start, entry.end)):
-        if entry.start != end:
-            raise SafetensorsError("tensors overlap or leave gaps")
-        end = entry.end
-    if end != data_bytes:
-        raise SafetensorsError(f"the header describes {end} bytes of {data_bytes}")
-    return Header(metadata=metadata, tensors=tensors, data_start=8 + len(encoded))
-
-
-def _parse_entry(name: str, record: Any) -> TensorEntry:
-    if not _TENSOR_NAME.fullmatch(name):
-        raise SafetensorsError(f"tensor name {name[:64]!r}")
-    try:
-        dtype = _DTYPES[record["dtype"]]
-        shape = tuple(record["shape"])
-        start, end = record["data_offsets"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise SafetensorsError(f"entry of {name}") from error
-    numbers = (*shape, start, end)
-    if not all(type(number) is int and number >= 0 for number in numbers):
-        raise SafetensorsError(f"numbers of {name}")
-    if end - start != math.prod(shape) * dtype.itemsize:
-        raise SafetensorsError(f"size of {name}")
-    return TensorEntry(dtype=dtype, shape=shape, start=start, end=end)
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record = dict(pairs)
-    if len(record) != len(pairs):
-        raise SafetensorsError("a name appears twice in the header")
-    return record
+    return raw.clone().view(dtype).reshape(entry.shape)

@@ -1,14 +1,17 @@
 """Queue and life of imports: each runs in a thread, from its turn to the event that ends it."""
 
 import asyncio
-import uuid
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import OperationalError
 
+from sfumato_chassis import unexpected_errors
 from sfumato_chassis.background import BackgroundTasks, keep_running
+from sfumato_chassis.disk_space import is_disk_full
 from sfumato_chassis.errors import JobFailure, SfumatoError, server_draining
 from sfumato_chassis.job_control import cancel_job, check_queue, end_attempt
 from sfumato_chassis.job_store import Fenced, JobStore
@@ -21,7 +24,6 @@ from sfumato_chassis.jobs import (
     NewEvent,
     failed_event,
     interrupted_event,
-    unexpected_failure,
 )
 from sfumato_chassis.logging import get_logger, log_context
 from sfumato_chassis.platform import Platform
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from sfumato_datasets.imports import Importer
 
 REPORT_SECONDS = 0.2
+FULL_DISK_SECONDS = 1.0
+"""How long to wait for space before events are written again."""
 
 log = get_logger(__name__)
 
@@ -161,7 +165,7 @@ class ImportEngine:
             try:
                 end = await self._work(job, report)
                 if end is not None:
-                    await self.jobs.append(job.name, [*report.take(), end], fence=job.fence)
+                    await self._append(job, [*report.take(), end])
             except Fenced:
                 log.warning("the import was over already")
             finally:
@@ -183,11 +187,25 @@ class ImportEngine:
             current = await self.jobs.get(job.name, job.owner)
             if current.fence == job.fence:
                 await end_attempt(self.jobs, job.name, job.owner, end_of)
-        except Exception:
-            error_id = uuid.uuid4().hex
-            log.exception("import failed unexpectedly", error_id=error_id)
-            return failed_event(unexpected_failure(error_id))
+        except Exception as error:  # noqa: BLE001 - the boundary, where it is logged
+            told = unexpected_errors.report(error, "import failed unexpectedly")
+            return failed_event(JobFailure.of(told))
         return None
+
+    async def _append(self, job: Job, events: Sequence[NewEvent]) -> None:
+        """Appends to the log, once there is space for it. Raises Fenced.
+
+        Without its end in the log an import would be RUNNING, and its dataset busy, until a restart.
+        """
+        while True:
+            try:
+                await self.jobs.append(job.name, events, fence=job.fence)
+                return
+            except OperationalError as error:
+                if self._platform.draining.is_set() or not is_disk_full(error):
+                    raise
+                log.warning("no space for the events of the import, which waits", exc_info=error)
+                await self._platform.clock.sleep(FULL_DISK_SECONDS)
 
     async def _tell(self, job: Job, report: Report) -> None:
         while True:
@@ -195,7 +213,7 @@ class ImportEngine:
             events = report.take()
             if events:
                 try:
-                    await self.jobs.append(job.name, events, fence=job.fence)
+                    await self._append(job, events)
                 except Fenced:
                     report.cancelled.set()
                     return

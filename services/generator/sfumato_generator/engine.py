@@ -7,7 +7,6 @@ trainer: when somebody else asks for it, the running generation is finished firs
 
 import asyncio
 import math
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
+from sfumato_chassis import unexpected_errors
 from sfumato_chassis.background import BackgroundTasks, keep_running
 from sfumato_chassis.errors import FailedPrecondition, JobFailure, NotFound, Reason
 from sfumato_chassis.job_control import cancel_job, check_queue
@@ -27,7 +27,6 @@ from sfumato_chassis.jobs import (
     JobKind,
     NewEvent,
     failed_event,
-    unexpected_failure,
 )
 from sfumato_chassis.leases import Held
 from sfumato_chassis.logging import get_logger, log_context
@@ -299,11 +298,10 @@ class GenerationEngine:
                 return
             except (Fenced, NotFound):
                 self._running = None  # cancelled or removed in between
-            except Exception:
+            except Exception as error:  # noqa: BLE001 - the boundary, where it is logged
                 self._running = None
-                error_id = uuid.uuid4().hex
-                log.exception("generation could not be started", error_id=error_id)
-                await self._fail(job, unexpected_failure(error_id))
+                told = unexpected_errors.report(error, "generation could not be started")
+                await self._fail(job, JobFailure.of(told))
 
     async def _begin(self, job: Job) -> None:
         record, num_saved = await self._platform.database.read(

@@ -6,14 +6,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sfumato_chassis.allowed_paths import resolve_under_roots
-from sfumato_chassis.errors import FailedPrecondition, NotFound, Reason
+from sfumato_chassis.errors import FailedPrecondition, InvalidArgument, NotFound, Reason
 from sfumato_diffusion.families.identify import UnidentifiedModelError, identify_family
 from sfumato_diffusion.families.info import BaseModel, FamilyInfo
+from sfumato_diffusion.model_folder import (
+    INDEX,
+    ModelFolderError,
+    UnsafeWeightsError,
+    check_model_folder,
+    max_side,
+)
 from sfumato_diffusion.source_revision import find_snapshot, source_revision
 from sfumato_generator.configuration import ModelSource
 
 DEFAULT_REVISION = "main"
-PICKLES = frozenset({".bin", ".ckpt", ".pt", ".pth"})
 
 CacheRoots = Callable[[], Sequence[Path]]
 """Answers the folders that hold snapshots of the Hub."""
@@ -28,6 +34,7 @@ class LocatedModel:
         directory: Its real folder.
         marker: Marker of a Hub snapshot; empty for a folder.
         base: The published model whose defaults hold for it.
+        max_side: Longest side in pixels that it can make.
     """
 
     source: ModelSource
@@ -35,6 +42,7 @@ class LocatedModel:
     marker: str
     info: FamilyInfo
     base: BaseModel
+    max_side: int
 
 
 def locate_model(
@@ -51,6 +59,7 @@ def locate_model(
     Raises:
         NotFound: PATH_NOT_FOUND, or RESOURCE_NOT_FOUND for a repository that is not on this machine.
         FailedPrecondition: MODEL_UNSUPPORTED or WEIGHTS_UNSAFE.
+        InvalidArgument: The model is not of ``family``.
     """
     marker = ""
     match source.kind:
@@ -64,16 +73,17 @@ def locate_model(
             )
         case "single_file" | "gguf":
             raise unsupported(f"models given as {source.kind} cannot be generated with")
-    if not (directory / "model_index.json").is_file():
+    if not (directory / INDEX).is_file():
         raise unsupported("the folder is not a model in the layout of diffusers")
-    check_weights(directory)
     info = family_of(directory, source, family)
+    check_folder(directory, info)
     return LocatedModel(
         source=source,
         directory=directory,
         marker=marker,
         info=info,
         base=base_of(info, source, directory),
+        max_side=max_side(directory, info),
     )
 
 
@@ -96,11 +106,19 @@ def locate_snapshot(source: ModelSource, roots: Sequence[Path]) -> tuple[Path, M
 
 
 def family_of(directory: Path, source: ModelSource, family: str | None) -> FamilyInfo:
-    """The model's family. Raises FailedPrecondition MODEL_UNSUPPORTED."""
+    """The model's family.
+
+    Raises:
+        InvalidArgument: The caller insists on another.
+        FailedPrecondition: MODEL_UNSUPPORTED.
+    """
     try:
         return identify_family(str(directory), explicit=family)
     except UnidentifiedModelError as error:
-        raise unsupported(str(error).replace(str(directory), source.reference)) from error
+        message = str(error).replace(str(directory), source.reference)
+        if error.reason == "OTHER_FAMILY":
+            raise InvalidArgument.field("configuration.family", message) from error
+        raise unsupported(message) from error
 
 
 def base_of(info: FamilyInfo, source: ModelSource, directory: Path) -> BaseModel:
@@ -133,17 +151,17 @@ def denoiser_setting(directory: Path, info: FamilyInfo, name: str) -> bool | Non
     return value if isinstance(value, bool) else None
 
 
-def check_weights(directory: Path) -> None:
-    """Raises WEIGHTS_UNSAFE where a component has pickled weights and no safetensors."""
-    for component in sorted(path for path in directory.iterdir() if path.is_dir()):
-        suffixes = {path.suffix for path in component.iterdir()}
-        if suffixes & PICKLES and ".safetensors" not in suffixes:
-            raise FailedPrecondition(
-                Reason.WEIGHTS_UNSAFE,
-                f"the weights of {component.name} are pickled and may hold code;"
-                " only safetensors are read",
-                details={"component": component.name},
-            )
+def check_folder(directory: Path, info: FamilyInfo) -> None:
+    """Raises MODEL_UNSUPPORTED or WEIGHTS_UNSAFE for a component that cannot be loaded."""
+    try:
+        check_model_folder(directory, info)
+    except ModelFolderError as error:
+        unsafe = isinstance(error, UnsafeWeightsError)
+        raise FailedPrecondition(
+            Reason.WEIGHTS_UNSAFE if unsafe else Reason.MODEL_UNSUPPORTED,
+            str(error),
+            details={"component": error.component},
+        ) from error
 
 
 def unsupported(message: str) -> FailedPrecondition:

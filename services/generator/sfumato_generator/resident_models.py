@@ -13,12 +13,9 @@ from sfumato_diffusion.adapters import Adapter, AdapterStack, load_adapter
 from sfumato_diffusion.families.contract import TORCH_DTYPES, Family
 from sfumato_diffusion.families.info import Precision
 from sfumato_diffusion.families.registry import load_family
-from sfumato_diffusion.safetensors_file import MODEL_LIMITS, read_header
-from sfumato_diffusion.source_revision import source_revision
+from sfumato_diffusion.model_folder import check_model_folder
+from sfumato_diffusion.source_revision import WHOLE_MODEL, source_revision
 from sfumato_generator.plan import AdapterFile, GenerationPlan
-
-WHOLE_MODEL = ("",)
-"""Every component counts, the denoiser too: this prefix begins every name."""
 
 OnLoading = Callable[[str], None]
 """Called with ``pipeline`` or an adapter's name before it is loaded."""
@@ -116,8 +113,8 @@ class ResidentModels:
             The model, and whether it was resident.
 
         Raises:
-            SafetensorsError: A file's header breaks the limits.
-            Exception: Whatever the model's libraries raise for a folder that they cannot load.
+            ModelFolderError: The folder has changed, or is gone, since the plan was made.
+            UnreadableModelError: The model's libraries cannot load it.
         """
         directory = Path(plan.model_directory)
         key = ModelKey(
@@ -132,9 +129,8 @@ class ResidentModels:
             return self._models[key], True
         self._make_room()
         on_loading("pipeline")
-        for file in sorted(directory.glob("*/*.safetensors")):
-            read_header(file, MODEL_LIMITS)
         family = load_family(key.family)
+        check_model_folder(directory, family.info)
         pipeline = family.load_pipeline(directory, precision=key.precision).to(self._device)
         denoiser = getattr(pipeline, family.info.denoiser_component)
         model = ResidentModel(

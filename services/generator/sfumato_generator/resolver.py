@@ -140,8 +140,8 @@ def resolve_configuration(
     if asked.workflow not in info.workflows:
         raise unsupported(f"{info.name} has no {asked.workflow}")
     width, height = asked.width or DEFAULT_SIDE, asked.height or DEFAULT_SIDE
-    check_side(info, "width", width)
-    check_side(info, "height", height)
+    check_side(model, "width", width)
+    check_side(model, "height", height)
     guidance = resolve_guidance(asked.guidance, base)
     negative_prompt = asked.negative_prompt or None
     if negative_prompt is not None:
@@ -174,16 +174,16 @@ def resolve_configuration(
     return configuration
 
 
-def check_side(info: FamilyInfo, field: str, side: int) -> None:
-    """Raises InvalidArgument for a side that the family cannot make."""
-    path = f"configuration.{field}"
+def check_side(model: LocatedModel, field: str, side: int) -> None:
+    """Raises InvalidArgument for a side that the model cannot make."""
+    info, path = model.info, f"configuration.{field}"
     if side % info.size_divisor:
         raise InvalidArgument.field(
             path, f"must be a multiple of {info.size_divisor} for {info.name}"
         )
-    if not info.minimum_side <= side <= info.maximum_side:
+    if not info.minimum_side <= side <= model.max_side:
         raise InvalidArgument.field(
-            path, f"must be {info.minimum_side} to {info.maximum_side} for {info.name}"
+            path, f"must be {info.minimum_side} to {model.max_side} for this {info.name} model"
         )
 
 

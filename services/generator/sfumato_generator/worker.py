@@ -8,7 +8,6 @@ import json
 import os
 import sys
 import time
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,20 +16,22 @@ import numpy as np
 import torch
 from PIL import Image
 
+from sfumato_chassis import unexpected_errors
 from sfumato_chassis.blobs import BlobFolder, digest_of_file
+from sfumato_chassis.disk_space import is_disk_full
 from sfumato_chassis.errors import JobFailure, Reason
 from sfumato_chassis.failpoints import from_environment
 from sfumato_chassis.identifiers import random_name
-from sfumato_chassis.jobs import unexpected_failure
 from sfumato_chassis.logging import configure_logging, get_logger, log_context
 from sfumato_chassis.worker_session import Work, WorkerLink, WorkerSession
 from sfumato_diffusion.adapters import AdapterError, UnsafeAdapterError
 from sfumato_diffusion.families.contract import (
     GenerationCancelledError,
     TextToImage,
+    UnreadableModelError,
     UnsupportedRequestError,
 )
-from sfumato_diffusion.safetensors_file import SafetensorsError
+from sfumato_diffusion.model_folder import ModelFolderError, UnsafeWeightsError
 from sfumato_generator.plan import AdapterFile, GenerationPlan
 from sfumato_generator.progress import StepProgress
 from sfumato_generator.recipe import encode_with_recipe
@@ -44,9 +45,11 @@ log = get_logger(__name__)
 class GenerationError(Exception):
     """The generation fails for a reason that its caller is told."""
 
-    def __init__(self, reason: Reason, message: str, **details: str) -> None:
+    def __init__(self, reason: Reason, message: str, error_id: str = "", **details: str) -> None:
         super().__init__(message)
-        self.failure = JobFailure(reason=reason, message=message, details=details)
+        self.failure = JobFailure(
+            reason=reason, message=message, error_id=error_id, details=details
+        )
 
 
 class GenerationWorker:
@@ -95,11 +98,10 @@ class GenerationWorker:
             return "failed", failure.to_json()
         except GenerationCancelledError:
             raise
-        except Exception:
-            error_id = uuid.uuid4().hex
-            log.exception("unexpected error", error_id=error_id)
+        except Exception as error:  # noqa: BLE001 - the boundary, where it is logged
             self._models.clear()
-            return "failed", unexpected_failure(error_id).to_json()
+            told = unexpected_errors.report(error, "unexpected error")
+            return "failed", JobFailure.of(told).to_json()
         seconds = time.monotonic() - began
         return "succeeded", {"num_images": plan.configuration.count, "seconds": seconds}
 
@@ -132,15 +134,19 @@ class GenerationWorker:
     def _take_model(self, plan: GenerationPlan, on_loading: Any) -> tuple[ResidentModel, bool]:
         try:
             return self._models.take(plan, on_loading)
-        except (GenerationCancelledError, MemoryError, torch.OutOfMemoryError):
-            raise
-        except SafetensorsError as error:
+        except UnsafeWeightsError as error:
             raise GenerationError(Reason.WEIGHTS_UNSAFE, f"base model: {error}") from error
-        except Exception as error:
-            # The libraries that read models raise anything for a damaged one.
-            log.exception("the model could not be loaded", directory=plan.model_directory)
-            message = f"the base model could not be loaded: {type(error).__name__}"
-            raise GenerationError(Reason.MODEL_LOAD_FAILED, message) from error
+        except ModelFolderError as error:
+            raise GenerationError(Reason.MODEL_LOAD_FAILED, f"base model: {error}") from error
+        except UnreadableModelError as error:
+            if is_disk_full(error):
+                raise
+            told = unexpected_errors.report(error, "the model could not be loaded")
+            raise GenerationError(
+                Reason.MODEL_LOAD_FAILED,
+                "the base model could not be loaded; its files are missing or damaged",
+                error_id=told.details["error_id"],
+            ) from error
 
     def _verify(self, adapter: AdapterFile) -> None:
         """Raises BLOB_CORRUPT for a file that is missing or is not what its digest says."""

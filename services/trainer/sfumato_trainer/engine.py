@@ -8,7 +8,6 @@ run's policy what follows.
 import asyncio
 import os
 import shutil
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
+from sfumato_chassis import unexpected_errors
 from sfumato_chassis.background import BackgroundTasks, keep_running
 from sfumato_chassis.errors import (
     FailedPrecondition,
@@ -38,7 +38,6 @@ from sfumato_chassis.jobs import (
     NewEvent,
     failed_event,
     interrupted_event,
-    unexpected_failure,
 )
 from sfumato_chassis.leases import RENEWAL_SECONDS, Held, device_key
 from sfumato_chassis.logging import get_logger, log_context
@@ -266,10 +265,9 @@ class TrainingEngine:
                 return 0.0  # cancelled or removed in between
             except SfumatoError as error:
                 await self._fail(job, JobFailure.of(error))
-            except Exception:
-                error_id = uuid.uuid4().hex
-                log.exception("run could not be started", error_id=error_id)
-                await self._fail(job, unexpected_failure(error_id))
+            except Exception as error:  # noqa: BLE001 - the boundary, where it is logged
+                told = unexpected_errors.report(error, "run could not be started")
+                await self._fail(job, JobFailure.of(told))
             return 0.0
 
     async def _begin(self, job: Job) -> float | None:
@@ -302,7 +300,8 @@ class TrainingEngine:
     async def _attend(self, job: Job, handle: WorkerHandle) -> None:
         """Stays with an attempt from now on. Orders that came before are given now."""
         self._attempt = Attempt(job=job, handle=handle)
-        self._following.spawn(self._follow(job, handle))
+        following = keep_running("attempt", lambda: self._follow(job, handle), self._platform.clock)
+        self._following.spawn(following)
         job, run = await self.jobs.read(job.name, job.owner, storage.run_of)
         if job.state is JobState.CANCELLING:
             self._order(job.name, "cancel")
@@ -310,7 +309,7 @@ class TrainingEngine:
             self._order(job.name, "stop")
 
     async def _follow(self, job: Job, handle: WorkerHandle) -> None:
-        """Stays with an attempt until its worker is gone, then says what follows."""
+        """Stays with an attempt until its worker is gone, then says what follows. Safe to begin anew."""
         keeping = keep_running(
             "device lease", lambda: self._keep_lease(job.name, handle), self._platform.clock
         )
@@ -318,8 +317,6 @@ class TrainingEngine:
         with log_context(job=job.name):
             try:
                 await self._channel.wait_gone(handle)
-                draining = self._platform.draining.is_set()
-                await self._end_attempt(job, SERVICE_STOPPED if draining else WORKER_DIED)
             except BaseException:
                 # Nobody would notice its end any more, so it must not go on.
                 self._channel.kill(handle)
@@ -327,9 +324,11 @@ class TrainingEngine:
             finally:
                 renewing.cancel()
                 await asyncio.gather(renewing, return_exceptions=True)
-                await self._platform.leases.release(self._device_key, job.name)
-                self._attempt = None
-                self._wake.set()
+            draining = self._platform.draining.is_set()
+            await self._end_attempt(job, SERVICE_STOPPED if draining else WORKER_DIED)
+            await self._platform.leases.release(self._device_key, job.name)
+            self._attempt = None
+            self._wake.set()
 
     async def _end_attempt(self, job: Job, failure: JobFailure) -> None:
         """Ends an attempt whose worker is gone, unless the worker has said how it ended."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from sfumato_trainer.config import TrainerConfig
 from sfumato_trainer.dataset_reader import DatasetReader
 from sfumato_trainer.run_request import RunRequest
-from sfumato_trainer.runs import check_gated, resolve_base, resolve_settings
+from sfumato_trainer.runs import check_gated, check_targets, resolve_base, resolve_settings
 from sfumato_trainer.storage import Run
 
 
@@ -31,10 +31,17 @@ class RunResolver:
             InvalidArgument, NotFound, FailedPrecondition, PermissionDenied, Unavailable: See the
                 proto.
         """
-        base = await asyncio.to_thread(resolve_base, asked.base, asked.family, self.model_roots)
+        base = await asyncio.to_thread(
+            resolve_base,
+            asked.base,
+            asked.family,
+            self.model_roots,
+            may_download=self._config.allow_download,
+        )
         settings = resolve_settings(
             asked.requested, asked.base, base.info, device=self._config.device
         )
+        await asyncio.to_thread(check_targets, base, settings)
         await asyncio.to_thread(check_gated, asked.base, base.info)
         version = await self._datasets.resolve(asked.owner, asked.dataset, asked.dataset_version)
         return Run(

@@ -10,6 +10,13 @@ from sfumato_chassis.allowed_paths import resolve_under_roots
 from sfumato_chassis.errors import FailedPrecondition, InvalidArgument, PermissionDenied, Reason
 from sfumato_diffusion.families.identify import UnidentifiedModelError, identify_family
 from sfumato_diffusion.families.info import FamilyInfo, UnsupportedPrecisionError
+from sfumato_diffusion.model_folder import (
+    INDEX,
+    ModelFolderError,
+    UnsafeWeightsError,
+    check_model_folder,
+    unmatched_targets,
+)
 from sfumato_diffusion.source_revision import find_snapshot, hub_cache_roots
 from sfumato_trainer.run_request import BaseModel
 from sfumato_trainer.settings import ModelSource, SettingsError, TrainingSettings
@@ -23,34 +30,81 @@ class ResolvedBase:
 
     Attributes:
         path: Real folder; None for a Hub id.
+        folder: Where its files lie, looked through; None for a Hub id that may be fetched.
         info: Its family.
     """
 
     path: Path | None
+    folder: Path | None
     info: FamilyInfo
 
 
-def resolve_base(base: BaseModel, family: str | None, roots: Sequence[Path]) -> ResolvedBase:
-    """Finds the family of a base model, without loading anything.
+def resolve_base(
+    base: BaseModel, family: str | None, roots: Sequence[Path], *, may_download: bool
+) -> ResolvedBase:
+    """Finds the family of a base model and looks through its files, without loading anything.
+
+    Args:
+        base: As the caller names it.
+        family: A family's name that the caller insists on.
+        roots: Folders under which callers may name models.
+        may_download: Whether what a Hub id lacks here is fetched later.
 
     Raises:
+        InvalidArgument: The model is of another family.
         NotFound: PATH_NOT_FOUND.
-        FailedPrecondition: MODEL_UNSUPPORTED.
-        PermissionDenied: MODEL_GATED.
+        FailedPrecondition: MODEL_UNSUPPORTED or WEIGHTS_UNSAFE.
     """
-    if base.kind not in {"hub", "directory"}:
-        raise unsupported(f"training on a base model given as {base.kind} is not supported")
-    path = None
-    if base.kind == "directory":
-        path = resolve_under_roots(base.reference, roots, resource_type="model")
-        if not (path / "model_index.json").is_file():
-            raise unsupported("the folder is not a model in the layout of diffusers")
+    path: Path | None = None
+    match base.kind:
+        case "directory":
+            path = resolve_under_roots(base.reference, roots, resource_type="model")
+            if not (path / INDEX).is_file():
+                raise unsupported("the folder is not a model in the layout of diffusers")
+            folder: Path | None = path
+        case "hub":
+            roots_of_hub = hub_cache_roots(None, os.environ)
+            folder = find_snapshot(base.reference, roots_of_hub, revision=base.revision)
+        case _:
+            raise unsupported(f"training on a base model given as {base.kind} is not supported")
+    info = family_of(base, folder, family)
+    if folder is None or (path is None and may_download):
+        return ResolvedBase(path=path, folder=None, info=info)
     try:
-        info = identify_family(str(path or base.reference), explicit=family)
+        check_model_folder(folder, info)
+    except UnsafeWeightsError as error:
+        raise refused(Reason.WEIGHTS_UNSAFE, error) from error
+    except ModelFolderError as error:
+        raise refused(Reason.MODEL_UNSUPPORTED, error) from error
+    return ResolvedBase(path=path, folder=folder, info=info)
+
+
+def family_of(base: BaseModel, folder: Path | None, family: str | None) -> FamilyInfo:
+    """The family of a base model.
+
+    Raises:
+        InvalidArgument: The caller insists on another.
+        FailedPrecondition: MODEL_UNSUPPORTED.
+    """
+    try:
+        return identify_family(str(folder or base.reference), explicit=family)
     except UnidentifiedModelError as error:
-        message = str(error).replace(str(path), base.reference) if path else str(error)
+        message = str(error).replace(str(folder), base.reference) if folder else str(error)
+        if error.reason == "OTHER_FAMILY":
+            raise InvalidArgument.field("configuration.family", message) from error
         raise unsupported(message) from error
-    return ResolvedBase(path=path, info=info)
+
+
+def check_targets(base: ResolvedBase, settings: TrainingSettings) -> None:
+    """Raises InvalidArgument for a target that is no layer of a model that lies here."""
+    if base.folder is None:
+        return
+    unmatched = unmatched_targets(base.folder, base.info, settings.target_modules)
+    if unmatched:
+        raise InvalidArgument.field(
+            "configuration.target_modules",
+            f"{', '.join(unmatched)}: no linear layer of the model has this name",
+        )
 
 
 def resolve_settings(
@@ -133,3 +187,8 @@ def has_hub_token() -> bool:
 def unsupported(message: str) -> FailedPrecondition:
     """The error of a base model that cannot be trained on."""
     return FailedPrecondition(Reason.MODEL_UNSUPPORTED, message)
+
+
+def refused(reason: Reason, error: ModelFolderError) -> FailedPrecondition:
+    """The error of a base model of which one component cannot be used."""
+    return FailedPrecondition(reason, str(error), details={"component": error.component})

@@ -9,7 +9,6 @@ import json
 import os
 import sys
 import time
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,11 @@ from typing import Any
 import diffusers
 import transformers
 
+from sfumato_chassis import unexpected_errors
 from sfumato_chassis.blobs import BlobFolder
 from sfumato_chassis.errors import JobFailure, Reason
 from sfumato_chassis.failpoints import Failpoint, from_environment
 from sfumato_chassis.identifiers import random_name
-from sfumato_chassis.jobs import unexpected_failure
 from sfumato_chassis.logging import configure_logging, get_logger, log_context
 from sfumato_chassis.worker_session import WorkerLink, WorkerSession
 from sfumato_trainer.events import Event, Failed, Preparing, Progress, Published
@@ -50,7 +49,6 @@ REASONS: Mapping[str, Reason] = {
     "SAMPLE_MISSING": Reason.BLOB_CORRUPT,
     "SAMPLE_UNREADABLE": Reason.FILES_REFUSED,
     "DISK_FULL": Reason.DISK_FULL,
-    "STORAGE_FAILED": Reason.INTERNAL,
     "UNKNOWN_FAMILY": Reason.MODEL_UNSUPPORTED,
     "UNSUPPORTED_PRECISION": Reason.MODEL_UNSUPPORTED,
 }
@@ -175,10 +173,8 @@ def main(configuration_file: Path) -> int:
                 plan, reporter, blob_path=lambda digest: blobs.path(f"sha256:{digest}")
             )
             log.info("attempt ended", result=outcome.result, step=outcome.step)
-        except Exception:
-            error_id = uuid.uuid4().hex
-            log.exception("unexpected error", error_id=error_id)
-            failure = unexpected_failure(error_id)
+        except Exception as error:  # noqa: BLE001 - the boundary, where it is logged
+            failure = JobFailure.of(unexpected_errors.report(error, "unexpected error"))
             session.emit(plan.run, plan.fence, "failed", failure.to_json())
     session.flush()
     return EXIT_FENCED if session.fenced else 0

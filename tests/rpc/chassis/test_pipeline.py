@@ -15,6 +15,7 @@ from sfumato.datasets.v1 import datasets_pb2 as pb
 from sfumato.datasets.v1 import imports_pb2
 from sfumato_chassis.errors import Reason
 from sfumato_chassis.failpoints import Failpoints, parse
+from sfumato_client.errors import Refusal, ResourceExhausted, classify
 
 SERVICE = "/sfumato.datasets.v1.DatasetsService"
 BLOBS = "/sfumato.blobs.v1.BlobService"
@@ -60,6 +61,18 @@ async def test_malformed_bytes_are_told_as_such(
 async def test_text_that_is_not_utf_8_is_malformed(server: Running) -> None:
     refusal = await refusal_of(raw(server, f"{SERVICE}/GetImport", b"\x0a\x02\xc3\x28"))
     assert refusal.reason == "MESSAGE_MALFORMED"
+
+
+async def test_grpc_refuses_a_message_over_its_limit_and_the_client_says_so(
+    server: Running,
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await raw(server, f"{BLOBS}/WriteChunk", bytes(5_000_000))
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    outcome = classify(refused.value)
+    assert isinstance(outcome, Refusal)
+    assert isinstance(outcome.error, ResourceExhausted)
+    assert "the request takes 5000000 bytes" in outcome.error.message
 
 
 @pytest.mark.parametrize("method", [f"{SERVICE}/Nope", "/sfumato.none.v1.None/Get", "/x"])

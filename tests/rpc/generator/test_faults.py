@@ -10,12 +10,13 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from sfumato.job.v1 import job_pb2
+from sfumato_chassis.failpoints import VARIABLE
 from sfumato_chassis.leases import device_key
 from sfumato_chassis.process import identify, is_alive
 
 LONG = {"steps": 100, "count": 3, "width": 128, "height": 128}
 AUTO = {"interruption_policy": "INTERRUPTION_POLICY_AUTO"}
-SERVER_DRAINING, WORKER_DIED = 90, 130
+DISK_FULL, SERVER_DRAINING, WORKER_DIED = 82, 90, 130
 POLL_SECONDS = 0.05
 DEVICE_FREE_SECONDS = 10
 
@@ -65,6 +66,22 @@ async def test_killed_workers(studio_of):
     interrupted = [event.interrupted for event in events if event.HasField("interrupted")]
     assert [(entry.attempt, entry.retrying) for entry in interrupted] == [(1, True)]
     assert [event.header.sequence for event in events] == list(range(1, len(events) + 1))
+
+
+async def test_an_image_that_finds_no_space(studio_of, monkeypatch):
+    """Its generation fails with that reason; the next one is done by the same worker."""
+    monkeypatch.setenv(VARIABLE, "blob.staged=full@1")
+    async with studio_of() as studio:
+        failed = await studio.make()
+        worker = await studio.worker_pid()
+        done = await studio.make()
+        assert await studio.worker_pid() == worker
+
+    assert failed.status.state == job_pb2.JOB_STATE_FAILED
+    assert failed.status.error.reason == DISK_FULL
+    assert failed.status.error.message == "the server's disk is full"
+    assert failed.status.error.error_id
+    assert done.status.state == job_pb2.JOB_STATE_SUCCEEDED
 
 
 async def test_a_cancel_that_a_hung_worker_does_not_hear(studio_of):

@@ -49,6 +49,8 @@ async def refusal_of(studio, family="z-image", **fields):
         ("z-image", {"width": 72}, "width"),
         ("flux.1", {"height": 1000}, "height"),
         ("z-image", {"width": 32}, "width"),
+        ("z-image", {"width": 4096}, "width"),
+        ("z-image", {"height": 2064}, "height"),
         ("z-image", {"steps": 201}, "steps"),
         ("z-image", {"guidance": "NaN"}, "guidance"),
         ("z-image", {"guidance": 31.0}, "guidance"),
@@ -89,6 +91,25 @@ async def test_a_model_that_is_not_supported(studio, model):
     assert isinstance(error, FailedPrecondition)
     assert error.reason == "MODEL_UNSUPPORTED"
     assert str(models) not in error.message
+
+
+async def test_a_family_that_the_model_is_not_of(studio):
+    request = studio.request("z-image", validate_only=True)
+    request.configuration.family = "flux.1"
+    with pytest.raises(InvalidArgument) as refusal:
+        await studio.client.generator.create_generation(request)
+
+    assert refusal.value.field_violations[0].field == "configuration.family"
+
+
+async def test_a_model_that_lacks_a_component(studio, tiny_models):
+    model = studio.platform.data_dir / "models" / "without-tokenizer"
+    shutil.copytree(tiny_models / "z-image", model)
+    shutil.rmtree(model / "tokenizer")
+    error = await refusal_of(studio, "without-tokenizer")
+
+    assert isinstance(error, FailedPrecondition)
+    assert (error.reason, error.details["component"]) == ("MODEL_UNSUPPORTED", "tokenizer")
 
 
 async def test_a_family_that_does_not_exist(studio):

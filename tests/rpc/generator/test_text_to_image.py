@@ -306,8 +306,23 @@ async def test_a_model_that_cannot_be_loaded_fails_its_generation_only(studio, m
     failed = await studio.make("damaged")
 
     assert failed.status.error.reason == 135  # MODEL_LOAD_FAILED
-    assert str(model) not in failed.status.error.message
+    assert failed.status.error.message == (
+        "the base model could not be loaded; its files are missing or damaged"
+    )
+    assert failed.status.error.error_id
     assert (await studio.make()).status.state == job_pb2.JOB_STATE_SUCCEEDED
+
+
+async def test_a_model_that_is_gone_when_its_turn_comes(studio, model_copy):
+    model = model_copy("z-image", "gone")
+    before = await studio.create(count=8)
+    waiting = await studio.create("gone")
+    shutil.rmtree(model / "tokenizer")
+    failed = await studio.ended(waiting.name)
+
+    assert failed.status.error.reason == 135  # MODEL_LOAD_FAILED
+    assert failed.status.error.message == "base model: tokenizer: is missing"
+    assert (await studio.ended(before.name)).status.state == job_pb2.JOB_STATE_SUCCEEDED
 
 
 async def test_a_model_of_the_hub_comes_from_the_local_cache(studio, hub_snapshot):

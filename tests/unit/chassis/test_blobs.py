@@ -1,3 +1,4 @@
+import errno
 import hashlib
 import os
 from collections.abc import AsyncIterator
@@ -159,3 +160,27 @@ async def test_files_without_a_row_are_collected_too(blobs: BlobStore, clock: Ma
     clock.advance(DAY_SECONDS + 2 * HOUR_SECONDS)
     assert await blobs.collect_unreferenced() == 2
     assert files(blobs.folder) == set()
+
+
+@pytest.mark.parametrize("damage", [b"", b"abcdeX", b"abcdef and more"])
+async def test_bytes_that_are_not_those_of_their_digest_are_written_anew(
+    blobs: BlobStore, tmp_path: Path, damage: bytes
+) -> None:
+    blob = await blobs.put(b"abcdef", media_type=MEDIA_TYPE)
+    (tmp_path / "file").write_bytes(b"abcdef")
+    for again in (b"abcdef", tmp_path / "file"):
+        blobs.folder.path(blob.digest).write_bytes(damage)
+        assert await blobs.put(again, media_type=MEDIA_TYPE) == blob
+        assert await read(blobs, blob) == b"abcdef"
+    assert files(blobs.folder) == {blob.digest.removeprefix("sha256:")}
+
+
+def test_nothing_stays_staged_of_what_found_no_space(folder: BlobFolder) -> None:
+    def full(name: str) -> None:
+        if name == "blob.staged":
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    limited = BlobFolder(folder.root, new_name=random_name, failpoint=full)
+    with pytest.raises(OSError, match="No space"):
+        limited.put(b"abcdef")
+    assert files(folder) == set()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sfumato_chassis.disk_space import is_disk_full
 from sfumato_chassis.failpoints import (
     VARIABLE,
     FailpointError,
@@ -26,6 +27,12 @@ def test_nothing_is_armed_in_production() -> None:
 def test_a_malformed_specification_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"failpoint|invalid literal"):
         parse(text)
+
+
+def test_a_full_disk_is_one_that_is_recognised() -> None:
+    with pytest.raises(FailpointError) as full:
+        Failpoints(parse("first=full"))("first")
+    assert is_disk_full(full.value)
 
 
 def test_an_error_is_raised_at_its_place_and_passage() -> None:

@@ -325,6 +325,7 @@ async def test_deleting_leaves_a_tombstone(store: JobStore) -> None:
     with pytest.raises(NotFound) as missing:
         await store.get(job.name, OWNER)
     assert missing.value.reason is Reason.JOB_EXPIRED
+    assert missing.value.message == f"{job.name} was deleted"
     with pytest.raises(NotFound) as foreign:
         await store.get(job.name, "another")
     assert foreign.value.reason is Reason.RESOURCE_NOT_FOUND
@@ -341,8 +342,9 @@ async def test_purge_takes_what_has_passed_its_retention(
     assert await store.purge(remove=add_nothing) == 0
     clock.advance(1)
     assert await store.purge(remove=add_nothing) == 1
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound) as missing:
         await store.get(ended.name, OWNER)
+    assert missing.value.message == f"{ended.name} was removed after its retention"
     assert (await store.get(running.name, OWNER)).state is JobState.QUEUED
 
 

@@ -198,3 +198,25 @@ async def test_unfinished_uploads_are_removed_in_time(
     with pytest.raises(NotFound):
         await write(store, upload, 4, DATA[4:])
     assert (await create(store, asked=asked)).committed_size_bytes == 0
+
+
+@pytest.mark.parametrize("damage", [None, b"01234", b"012345678X"])
+async def test_a_known_blob_whose_bytes_are_damaged_is_uploaded_again(
+    store: UploadStore, tmp_path: Path, damage: bytes | None
+) -> None:
+    first = await create(store)
+    await write(store, first, 0, DATA)
+    await store.complete(first.name, OWNER)
+    file = BlobFolder(tmp_path / "blobs", new_name=random_name, failpoint=unarmed).path(
+        digest_of(DATA)
+    )
+    assert (await create(store, asked=request(b"whole"))).complete
+    if damage is None:
+        file.unlink()
+    else:
+        file.write_bytes(damage)
+    again = await create(store, asked=request(b"damaged"))
+    assert not again.complete
+    await write(store, again, 0, DATA)
+    await store.complete(again.name, OWNER)
+    assert file.read_bytes() == DATA

@@ -115,3 +115,23 @@ def test_damaged_details_count_as_none() -> None:
         details="cut",
     )
     assert isinstance(classify(error), Loss)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "SERVER: Received message larger than max (5000000 vs. 4194304)",
+            "the request takes 5000000 bytes, and the server takes 4194304 at most",
+        ),
+        (
+            "Stream removed (CLIENT: Received message larger than max (5000000 vs. 4194304))",
+            "the answer takes 5000000 bytes, and this client takes 4194304 at most",
+        ),
+    ],
+)
+def test_a_message_that_is_too_large_is_refused_and_not_lost(text: str, told: str) -> None:
+    outcome = classify(rpc_error(grpc.StatusCode.RESOURCE_EXHAUSTED, message=text))
+    assert isinstance(outcome, Refusal)
+    assert isinstance(outcome.error, errors.ResourceExhausted)
+    assert outcome.error.message == told

@@ -16,12 +16,8 @@ from sfumato_diffusion.conditioning.cache import (
 )
 from sfumato_diffusion.conditioning.flight_lock import FlightLock
 from sfumato_diffusion.conditioning.keys import EncoderIdentity, LatentKey, TextKey, caption_digest
-from sfumato_diffusion.safetensors_file import (
-    ADAPTER_LIMITS,
-    read_header,
-    read_safetensors,
-    write_safetensors,
-)
+from sfumato_diffusion.safetensors_file import read_safetensors, write_safetensors
+from sfumato_diffusion.safetensors_header import ADAPTER_LIMITS, read_header
 
 ENCODER = EncoderIdentity(component="vae", source="org/m", revision="rev-1", precision="fp32")
 LATENT_KEY = LatentKey(

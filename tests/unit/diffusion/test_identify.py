@@ -32,6 +32,15 @@ def test_a_directory_says_itself_what_it_is(tmp_path: Path) -> None:
     with pytest.raises(UnidentifiedModelError) as refusal:
         identify_family(str(model))
     assert refusal.value.reason == "UNKNOWN_PIPELINE"
+    assert identify_family(str(model), explicit="flux.1").name == "flux.1"
+
+
+def test_a_directory_of_another_family_than_was_named(tmp_path: Path) -> None:
+    (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": "ZImagePipeline"}))
+    assert identify_family(str(tmp_path), explicit="z_image").name == "z-image"
+    with pytest.raises(UnidentifiedModelError, match=r"z-image, not flux\.1") as refusal:
+        identify_family(str(tmp_path), explicit="flux.1")
+    assert refusal.value.reason == "OTHER_FAMILY"
 
 
 @pytest.mark.parametrize(

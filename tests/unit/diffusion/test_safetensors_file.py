@@ -8,13 +8,15 @@ from safetensors.torch import load_file, save_file
 
 from sfumato_diffusion.durable_files import write_file
 from sfumato_diffusion.safetensors_file import (
+    first_non_finite,
+    read_safetensors,
+    write_safetensors,
+)
+from sfumato_diffusion.safetensors_header import (
     ADAPTER_LIMITS,
     HeaderLimits,
     SafetensorsError,
-    first_non_finite,
     read_header,
-    read_safetensors,
-    write_safetensors,
 )
 
 TENSORS = {

@@ -1,22 +1,35 @@
 """Finding models on this machine."""
 
 import json
+import shutil
 
 import pytest
 
-from sfumato_chassis.errors import FailedPrecondition, NotFound, Reason
+from sfumato_chassis.errors import FailedPrecondition, InvalidArgument, NotFound, Reason
 from sfumato_generator.configuration import ModelSource
 from sfumato_generator.models import locate_model
 
 COMMIT = "b" * 40
+WEIGHTS = "diffusion_pytorch_model.safetensors"
 
 
-def lay_model(folder, *, pipeline="FluxPipeline", **denoiser):
-    """A folder that looks like a model, without weights."""
-    (folder / "transformer").mkdir(parents=True)
-    (folder / "model_index.json").write_text(json.dumps({"_class_name": pipeline}))
-    (folder / "transformer" / "config.json").write_text(json.dumps(denoiser))
-    return folder
+@pytest.fixture
+def lay_model(tiny_model):
+    """Copies a tiny flux.1, with another pipeline or other settings of its denoiser."""
+
+    def lay(folder, *, pipeline=None, **denoiser):
+        shutil.copytree(tiny_model("flux.1"), folder)
+        change(folder / "model_index.json", {} if pipeline is None else {"_class_name": pipeline})
+        change(folder / "transformer" / "config.json", denoiser)
+        return folder
+
+    return lay
+
+
+def change(file, values):
+    """Sets values in a JSON file; None removes one."""
+    record = {**json.loads(file.read_text()), **values}
+    file.write_text(json.dumps({key: value for key, value in record.items() if value is not None}))
 
 
 def locate(source, root, family=None):
@@ -30,12 +43,12 @@ def directory(path):
 @pytest.mark.parametrize(
     ("flag", "repository"),
     [
-        ({}, "black-forest-labs/FLUX.1-dev"),
+        ({"guidance_embeds": None}, "black-forest-labs/FLUX.1-dev"),
         ({"guidance_embeds": True}, "black-forest-labs/FLUX.1-dev"),
         ({"guidance_embeds": False}, "black-forest-labs/FLUX.1-schnell"),
     ],
 )
-def test_the_base_that_a_folder_behaves_like(tmp_path, flag, repository):
+def test_the_base_that_a_folder_behaves_like(lay_model, tmp_path, flag, repository):
     lay_model(tmp_path / "models" / "mine", **flag)
     located = locate(directory("mine"), tmp_path)
     assert located.info.name == "flux.1"
@@ -43,7 +56,7 @@ def test_the_base_that_a_folder_behaves_like(tmp_path, flag, repository):
     assert located.marker == ""
 
 
-def test_a_link_that_leads_out_of_the_roots(tmp_path):
+def test_a_link_that_leads_out_of_the_roots(lay_model, tmp_path):
     lay_model(tmp_path / "elsewhere")
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "link").symlink_to(tmp_path / "elsewhere")
@@ -52,7 +65,7 @@ def test_a_link_that_leads_out_of_the_roots(tmp_path):
     assert refusal.value.reason is Reason.PATH_NOT_FOUND
 
 
-def test_a_snapshot_is_pinned_unless_a_revision_was_named(tmp_path):
+def test_a_snapshot_is_pinned_unless_a_revision_was_named(lay_model, tmp_path):
     folder = tmp_path / "hub" / "models--black-forest-labs--FLUX.1-schnell"
     snapshot = lay_model(folder / "snapshots" / COMMIT)
     (folder / "refs").mkdir()
@@ -68,17 +81,34 @@ def test_a_snapshot_is_pinned_unless_a_revision_was_named(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".bin", ".ckpt", ".pt", ".pth"])
-def test_pickles_are_refused_where_there_is_nothing_else(tmp_path, suffix):
-    model = lay_model(tmp_path / "models" / "mine")
-    (model / "transformer" / f"weights{suffix}").write_bytes(b"")
+def test_pickles_are_refused_where_there_is_nothing_else(lay_model, tmp_path, suffix):
+    weights = lay_model(tmp_path / "models" / "mine") / "transformer" / WEIGHTS
+    pickled = weights.with_suffix(suffix)
+    pickled.write_bytes(b"")
+    locate(directory("mine"), tmp_path)
+    weights.unlink()
     with pytest.raises(FailedPrecondition) as refusal:
         locate(directory("mine"), tmp_path)
     assert refusal.value.reason is Reason.WEIGHTS_UNSAFE
-    (model / "transformer" / "weights.safetensors").write_bytes(b"")
-    locate(directory("mine"), tmp_path)
+    assert refusal.value.details == {"component": "transformer"}
 
 
-def test_what_is_not_a_model_of_a_known_family(tmp_path):
+def test_a_component_that_cannot_be_loaded(lay_model, tmp_path):
+    shutil.rmtree(lay_model(tmp_path / "models" / "mine") / "tokenizer_2")
+    with pytest.raises(FailedPrecondition) as refusal:
+        locate(directory("mine"), tmp_path)
+    assert refusal.value.reason is Reason.MODEL_UNSUPPORTED
+    assert refusal.value.message == "tokenizer_2: is missing"
+
+
+def test_another_family_than_the_folder_is_of(lay_model, tmp_path):
+    lay_model(tmp_path / "models" / "mine")
+    with pytest.raises(InvalidArgument) as refusal:
+        locate(directory("mine"), tmp_path, "z-image")
+    assert refusal.value.violations[0].path == "configuration.family"
+
+
+def test_what_is_not_a_model_of_a_known_family(lay_model, tmp_path):
     lay_model(tmp_path / "models" / "other", pipeline="WuerstchenPipeline")
     with pytest.raises(FailedPrecondition) as refusal:
         locate(directory("other"), tmp_path)

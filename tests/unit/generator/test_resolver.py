@@ -30,6 +30,7 @@ def located(info, base):
         marker="rev-0",
         info=info,
         base=base,
+        max_side=info.maximum_side,
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from made_up_workers import MadeUpExecutor
+from sfumato_chassis.background import RESTART_SECONDS
 from sfumato_chassis.clock import ManualClock
 from sfumato_chassis.config import WorkersConfig
 from sfumato_chassis.errors import NotFound, Reason
@@ -15,6 +16,7 @@ from sfumato_chassis.job_store import JobStore
 from sfumato_chassis.jobs import ACTIVE, InterruptionPolicy, Job, JobState, NewEvent
 from sfumato_chassis.leases import Held, device_key
 from sfumato_chassis.platform import Platform
+from sfumato_chassis.tables import job_events
 from sfumato_chassis.worker_channel import CANCEL_SECONDS, WorkerHandle
 from sfumato_trainer.engine import TrainingEngine
 from sfumato_trainer.storage import adapters_of, run_of
@@ -23,6 +25,7 @@ DEVICE = device_key("cpu")
 PATIENCE_SECONDS = 10
 POLL_SECONDS = 0.01
 STARTED = NewEvent(kind="started", data={"device": "cpu"})
+RAISE = "SELECT RAISE(FAIL, 'database or disk is full');"
 MakeJob = Callable[..., Awaitable[Job]]
 
 
@@ -85,6 +88,34 @@ async def test_a_cancel_that_is_not_obeyed_ends_the_worker(
 
     await until(engine.jobs, first, JobState.CANCELLED)
     assert executor.killed == [handle.process]
+    await until(engine.jobs, second, JobState.RUNNING)
+    assert (await platform.leases.get(DEVICE)).holder == second.name
+
+
+async def test_an_end_that_cannot_be_written_is_written_later(
+    platform: Platform,
+    executor: MadeUpExecutor,
+    clock: ManualClock,
+    engine: TrainingEngine,
+    queued: MakeJob,
+) -> None:
+    first, second = await queued(InterruptionPolicy.MANUAL), await queued()
+    await engine.start()
+    handle = await attended(engine)
+    refuse = f"CREATE TRIGGER full BEFORE INSERT ON {job_events.name} BEGIN {RAISE} END"
+    await platform.database.write(lambda connection: connection.exec_driver_sql(refuse))
+    executor.end(handle.process)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(10 * POLL_SECONDS):
+            await until(engine.jobs, second, JobState.RUNNING)
+    await platform.database.write(
+        lambda connection: connection.exec_driver_sql("DROP TRIGGER full")
+    )
+    clock.advance(RESTART_SECONDS)
+
+    ended = await until(engine.jobs, first, JobState.INTERRUPTED)
+    assert ended.failure is not None
+    assert ended.failure.reason is Reason.WORKER_DIED
     await until(engine.jobs, second, JobState.RUNNING)
     assert (await platform.leases.get(DEVICE)).holder == second.name
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from sfumato_diffusion.families.registry import build_tiny, family_info
+from sfumato_diffusion.families.registry import family_info
 from sfumato_trainer.events import Event
 from sfumato_trainer.settings import (
     Lineage,
@@ -138,19 +138,6 @@ class Studio:
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
     torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    built: dict[str, Path] = {}
-
-    def directory(family: str) -> Path:
-        if family not in built:
-            built[family] = tmp_path_factory.mktemp("tiny") / family
-            build_tiny(family, built[family])
-        return built[family]
-
-    return directory
 
 
 @pytest.fixture

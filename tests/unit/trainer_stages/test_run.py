@@ -1,4 +1,5 @@
 import dataclasses
+import errno
 import shutil
 from pathlib import Path
 from typing import Any
@@ -150,7 +151,7 @@ def test_a_full_disk_is_reported_and_the_run_goes_on(studio: Any, reporter_of: A
     reporter = reporter_of(failpoint=full)
     assert studio.run(studio.plan("full"), reporter).result == "succeeded"
     assert [event.step for event in reporter.of("checkpoint_failed")] == [2, 4, 6]
-    assert reporter.of("checkpoint_failed")[0].message == "No space left on device"
+    assert reporter.of("checkpoint_failed")[0].message == "the server's disk is full"
 
 
 def _missing(studio: Any) -> Any:
@@ -178,16 +179,10 @@ def _damaged_model(studio: Any) -> Any:
     return studio.plan("bad", base_model=base)
 
 
-def _cache_in_the_way(studio: Any) -> Any:
-    (studio.directory / "cache").write_text("a file where a folder must be")
-    return studio.plan("bad", plan_changes={"cache_directory": studio.directory / "cache"})
-
-
 @pytest.mark.parametrize(
     ("break_it", "code"),
     [
         (_damaged_model, "MODEL_UNREADABLE"),
-        (_cache_in_the_way, "STORAGE_FAILED"),
         (_missing, "SAMPLE_MISSING"),
         (_damaged, "SAMPLE_DAMAGED"),
         (_no_model, "MODEL_NOT_FOUND"),
@@ -206,6 +201,26 @@ def test_known_failures_are_one_event(
     assert str(studio.directory) not in reporter.of("failed")[0].message
     if code.startswith("SAMPLE"):
         assert reporter.of("failed")[0].samples == (studio.samples[1].file_name,)
+
+
+def test_a_failure_that_nobody_foresaw_is_left_to_the_worker(studio: Any, reporter_of: Any) -> None:
+    (studio.directory / "cache").write_text("a file where a folder must be")
+    plan = studio.plan("bad", plan_changes={"cache_directory": studio.directory / "cache"})
+    reporter = reporter_of()
+    with pytest.raises(OSError, match="cache"):
+        studio.run(plan, reporter)
+    assert not [event for event in reporter.events if event.kind in ENDS]
+
+
+def test_an_adapter_that_finds_no_space_fails_the_run(studio: Any, reporter_of: Any) -> None:
+    def full(name: str) -> None:
+        if name == "adapter.safetensors:written":
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    reporter = reporter_of(failpoint=full)
+    assert studio.run(studio.plan("full"), reporter).result == "failed"
+    failed = reporter.of("failed")[0]
+    assert (failed.code, failed.message) == ("DISK_FULL", "the server's disk is full")
 
 
 def _spoil_latents(studio: Any, plan: Any) -> None:

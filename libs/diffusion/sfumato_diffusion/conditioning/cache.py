@@ -18,14 +18,12 @@ from sfumato_diffusion.conditioning.flight_lock import FlightLock
 from sfumato_diffusion.conditioning.keys import ConditioningKey, Kind, differing_fields
 from sfumato_diffusion.durable_files import Failpoint, no_failpoint
 from sfumato_diffusion.safetensors_file import (
-    ADAPTER_LIMITS,
-    SafetensorsError,
     first_non_finite,
-    read_header,
     read_safetensors,
     tensors_digest,
     write_safetensors,
 )
+from sfumato_diffusion.safetensors_header import ADAPTER_LIMITS, SafetensorsError, read_header
 
 logger = logging.getLogger(__name__)
 

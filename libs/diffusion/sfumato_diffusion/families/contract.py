@@ -16,11 +16,10 @@ import diffusers
 import numpy as np
 import torch
 from PIL import Image
-from safetensors import SafetensorError
 from torch import nn
 
 from sfumato_diffusion.families.info import FamilyInfo, Precision
-from sfumato_diffusion.safetensors_file import MODEL_LIMITS, read_header
+from sfumato_diffusion.safetensors_header import MODEL_LIMITS, read_header
 
 PromptEmbedding = tuple[torch.Tensor | None, ...]
 
@@ -254,9 +253,10 @@ def _reading(source: Path, components: Sequence[str]) -> Iterator[None]:
             for path in sorted((source / component).glob("*.safetensors")):
                 read_header(path, MODEL_LIMITS)
         yield
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        # For a damaged configuration the libraries raise whatever its values lead to.
         raise UnreadableModelError(f"{', '.join(components)} cannot be read") from error
 
 

@@ -1,7 +1,7 @@
 """Which family a base model belongs to. No torch.
 
-An explicit name wins; then a local directory's own `model_index.json`; then the longest family
-name or alias that is a whole segment of the id. Nothing is ever guessed.
+A local directory's own `model_index.json` decides; where it does not tell, an explicit name, then the
+longest family name or alias that is a whole segment of the id. Nothing is ever guessed.
 """
 
 import json
@@ -15,7 +15,9 @@ from sfumato_diffusion.families.registry import family_info, list_families
 _SEPARATORS = r"[-_./\\]"
 _NOT_TEXT_TO_IMAGE = ("edit", "kontext", "inpaint", "layered")
 
-Reason = Literal["UNKNOWN_FAMILY", "UNKNOWN_PIPELINE", "NOT_RECOGNISED", "NOT_TEXT_TO_IMAGE"]
+Reason = Literal[
+    "UNKNOWN_FAMILY", "OTHER_FAMILY", "UNKNOWN_PIPELINE", "NOT_RECOGNISED", "NOT_TEXT_TO_IMAGE"
+]
 
 
 class UnidentifiedModelError(ValueError):
@@ -29,14 +31,24 @@ class UnidentifiedModelError(ValueError):
 def identify_family(reference: str, *, explicit: str | None = None) -> FamilyInfo:
     """Family of a Hub id or local directory. Raises UnidentifiedModelError.
 
-    `explicit` is a family name or alias the caller insists on.
+    `explicit` is a family name or alias the caller insists on: OTHER_FAMILY where the directory is
+    of another one.
     """
-    if explicit is not None:
-        return _by_explicit_name(explicit)
+    named = None if explicit is None else _by_explicit_name(explicit)
     pipeline_class = _pipeline_class(Path(reference))
-    if pipeline_class is not None:
-        return _by_pipeline_class(pipeline_class)
-    return _by_segment(reference)
+    if pipeline_class is None:
+        return named or _by_segment(reference)
+    own = next((info for info in list_families() if info.pipeline_class == pipeline_class), None)
+    if own is None:
+        if named is None:
+            raise UnidentifiedModelError(
+                "UNKNOWN_PIPELINE",
+                f"its pipeline is {pipeline_class}, which no family here uses; known: {_known()}",
+            )
+        return named
+    if named is not None and named is not own:
+        raise UnidentifiedModelError("OTHER_FAMILY", f"the model is {own.name}, not {named.name}")
+    return own
 
 
 def _by_explicit_name(name: str) -> FamilyInfo:
@@ -53,15 +65,6 @@ def _pipeline_class(directory: Path) -> str | None:
         return None
     name = index.get("_class_name") if isinstance(index, dict) else None
     return name if isinstance(name, str) else None
-
-
-def _by_pipeline_class(name: str) -> FamilyInfo:
-    for info in list_families():
-        if info.pipeline_class == name:
-            return info
-    raise UnidentifiedModelError(
-        "UNKNOWN_PIPELINE", f"its pipeline is {name}, which no family here uses; known: {_known()}"
-    )
 
 
 def _by_segment(reference: str) -> FamilyInfo:

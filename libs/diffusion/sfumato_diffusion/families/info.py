@@ -62,7 +62,11 @@ class TrainingDefaults:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FamilyInfo:
-    """One model family. `bases[0]` is the default base."""
+    """One model family. `bases[0]` is the default base.
+
+    `positions_setting` is the denoiser's setting whose last two entries are how many positions it
+    has down and across, in units of `size_divisor` pixels; None where any number will do.
+    """
 
     name: str
     aliases: tuple[str, ...]
@@ -83,6 +87,7 @@ class FamilyInfo:
     refused_precisions: tuple[tuple[Precision, str], ...] = ()
     minimum_side: int = 64
     maximum_side: int = 4096
+    positions_setting: str | None = None
 
     @property
     def default_base(self) -> BaseModel:

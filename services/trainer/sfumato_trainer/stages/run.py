@@ -1,6 +1,6 @@
 """The four stages in order, and how a run ends."""
 
-import errno
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from typing import Literal
 
 import torch
 
+from sfumato_chassis.disk_space import is_disk_full
 from sfumato_diffusion.adapters import AdapterError
 from sfumato_diffusion.conditioning.cache import NonFiniteConditioningError
 from sfumato_diffusion.families.contract import Family, UnreadableModelError
@@ -31,6 +32,8 @@ from sfumato_trainer.stages.reporter import (
 from sfumato_trainer.stages.run_state import run_identity
 from sfumato_trainer.stages.train_adapter import Trained, train_adapter
 
+logger = logging.getLogger(__name__)
+
 Result = Literal["succeeded", "failed", "cancelled", "drained", "lease_lost"]
 
 
@@ -52,8 +55,8 @@ def run_training(
 ) -> Outcome:
     """Run one attempt of a plan, from its newest checkpoint or from the start.
 
-    Known failures become one `Failed` event; anything else is raised for the worker's process
-    boundary to report. The caller's global random states are as before afterwards.
+    Known failures, a full disk among them, become one `Failed` event; anything else is raised for
+    the worker's process boundary to report. The caller's global random states are as before afterwards.
     """
     with preserved_global_state():
         try:
@@ -66,9 +69,18 @@ def run_training(
         except LeaseLostError:
             return Outcome(result="lease_lost")
         except _KNOWN as error:
-            failure = _failure(error)
-            reporter.emit(failure)
-            return Outcome(result="failed", step=failure.step)
+            return _failed(error, plan, reporter)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            return _failed(error, plan, reporter)
+
+
+def _failed(error: Exception, plan: TrainingPlan, reporter: Reporter) -> Outcome:
+    logger.warning("the attempt failed", exc_info=error)
+    failure = _failure(error, plan)
+    reporter.emit(failure)
+    return Outcome(result="failed", step=failure.step)
 
 
 def _run(
@@ -144,22 +156,20 @@ _CODES: tuple[tuple[type[Exception], str], ...] = (
     (UnreadableModelError, "MODEL_UNREADABLE"),
     (torch.OutOfMemoryError, "OUT_OF_MEMORY"),
     (MemoryError, "OUT_OF_MEMORY"),
-    (OSError, "STORAGE_FAILED"),
 )
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _KNOWN: tuple[type[Exception], ...] = (TrainingError, *(kind for kind, _ in _CODES))
 
 
-def _failure(error: Exception) -> Failed:
+def _failure(error: Exception, plan: TrainingPlan) -> Failed:
+    if is_disk_full(error):
+        return Failed(code="DISK_FULL", message="the server's disk is full", step=0)
     if isinstance(error, TrainingError):
         return Failed(
             code=error.code, message=error.message, step=error.step, samples=error.samples
         )
     code = next(code for kind, code in _CODES if isinstance(error, kind))
-    if isinstance(error, OSError) and error.errno in _NO_SPACE:
-        code = "DISK_FULL"
-    message = str(error)
-    if isinstance(error, OSError):
-        # Its own text names paths of this machine.
-        message = error.strerror or type(error).__name__
+    if code == "OUT_OF_MEMORY":
+        message = "the memory does not suffice"  # torch's own text names processes of this machine
+    else:
+        message = str(error).replace(plan.model_location, plan.settings.base_model.reference)
     return Failed(code=code, message=message, step=0)

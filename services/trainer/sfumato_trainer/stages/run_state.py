@@ -131,7 +131,9 @@ def restore_session(
     try:
         _restore(session, state)
     except (KeyError, ValueError, RuntimeError, TypeError) as error:
-        raise TrainingError("CHECKPOINT_MISMATCH", f"{found.path.name}: {error}") from error
+        raise TrainingError(
+            "CHECKPOINT_MISMATCH", f"a part of {found.path.name} does not fit this run"
+        ) from error
     _restore_ema(session, state, reporter)
     reporter.emit(
         Resumed(

@@ -1,5 +1,6 @@
 """Third stage: the loop over the cached conditioning, its checkpoints and its events."""
 
+import logging
 import resource
 import sys
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from sfumato_chassis.disk_space import is_disk_full
 from sfumato_diffusion.adapters import AdapterShape, inject_adapter
 from sfumato_diffusion.checkpoint import prune_checkpoints, save_checkpoint
 from sfumato_diffusion.conditioning.encode import Conditioning
@@ -32,6 +34,8 @@ from sfumato_trainer.stages.run_state import (
     restore_session,
 )
 from sfumato_trainer.stages.session import StepResult, TrainingSession
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,8 +205,10 @@ def _checkpoint(
         )
         prune_checkpoints(directory, run=plan.run, keep_last=plan.settings.keep_last)
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        reporter.emit(CheckpointFailed(step=session.step, message=reason))
+        logger.warning("checkpoint not written", exc_info=error)
+        full = is_disk_full(error)
+        message = "the server's disk is full" if full else "the checkpoint could not be written"
+        reporter.emit(CheckpointFailed(step=session.step, message=message))
         return
     reporter.emit(
         CheckpointSaved(step=saved.step, size_bytes=saved.size_bytes, digest=saved.digest)

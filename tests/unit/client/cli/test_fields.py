@@ -68,7 +68,7 @@ def test_bounds_are_told() -> None:
     }
     assert told == {
         "rank": "at least 1, at most 320",
-        "alpha": "above 0, at most 1024",
+        "alpha": "at least 0.001, at most 1024",
         "ema_decay": "at least 0, below 1",
         "seed": f"at least 0, at most {2**53 - 1}",
     }

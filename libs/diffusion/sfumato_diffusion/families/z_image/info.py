@@ -47,4 +47,5 @@ INFO = FamilyInfo(
     prompt_length=512,
     latents="posterior_mode",
     refused_precisions=(("fp16", _FP16_REASON),),
+    positions_setting="axes_lens",
 )

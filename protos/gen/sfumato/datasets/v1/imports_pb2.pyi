@@ -336,7 +336,9 @@ class CreateImportRequest(_message.Message):
     CAPTION_COLUMN_FIELD_NUMBER: _builtins.int
     INTERRUPTION_POLICY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """A UUID made by the caller. The same id with the same body answers the same job, at any time."""
+    """A UUID made by the caller. The same id with the same body answers the same job, until 30 days after the job was
+    removed; from its removal on with state EXPIRED.
+    """
     validate_only: _builtins.bool
     """Checks everything and answers, but creates nothing."""
     dataset: _builtins.str

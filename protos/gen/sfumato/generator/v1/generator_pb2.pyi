@@ -472,7 +472,9 @@ class CreateGenerationRequest(_message.Message):
     DEVICE_BUSY_FIELD_NUMBER: _builtins.int
     INTERRUPTION_POLICY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """A UUID made by the caller. The same id with the same body answers the same job, at any time."""
+    """A UUID made by the caller. The same id with the same body answers the same job, until 30 days after the job was
+    removed; from its removal on with state EXPIRED.
+    """
     validate_only: _builtins.bool
     """Resolves and checks everything and answers the configuration, but creates nothing."""
     device_busy: Global___DeviceBusyPolicy.ValueType

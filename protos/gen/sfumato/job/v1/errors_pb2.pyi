@@ -86,7 +86,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 81
     """RESOURCE_EXHAUSTED: a quota is used up."""
     ERROR_REASON_DISK_FULL: _ErrorReason.ValueType  # 82
-    """RESOURCE_EXHAUSTED: the disk is too full to accept work."""
+    """RESOURCE_EXHAUSTED: the server has no space to write to."""
     ERROR_REASON_MEMORY_EXCEEDED: _ErrorReason.ValueType  # 83
     """RESOURCE_EXHAUSTED: it does not fit the device's memory."""
     ERROR_REASON_SERVER_DRAINING: _ErrorReason.ValueType  # 90
@@ -184,7 +184,7 @@ ERROR_REASON_QUEUE_FULL: ErrorReason.ValueType  # 80
 ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 81
 """RESOURCE_EXHAUSTED: a quota is used up."""
 ERROR_REASON_DISK_FULL: ErrorReason.ValueType  # 82
-"""RESOURCE_EXHAUSTED: the disk is too full to accept work."""
+"""RESOURCE_EXHAUSTED: the server has no space to write to."""
 ERROR_REASON_MEMORY_EXCEEDED: ErrorReason.ValueType  # 83
 """RESOURCE_EXHAUSTED: it does not fit the device's memory."""
 ERROR_REASON_SERVER_DRAINING: ErrorReason.ValueType  # 90
@@ -251,7 +251,7 @@ class JobError(_message.Message):
     message: _builtins.str
     """For people. Holds no path and no stack trace."""
     error_id: _builtins.str
-    """Finds the entry in the service's log; set for INTERNAL."""
+    """Finds the entry in the service's log; set where an error was not foreseen."""
     @_builtins.property
     def details(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Machine-readable facts: the step, file names, the holder."""

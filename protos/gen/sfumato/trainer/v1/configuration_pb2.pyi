@@ -258,7 +258,7 @@ class TrainingConfiguration(_message.Message):
     adam_beta2: _builtins.float
     """Default 0.999."""
     adam_epsilon: _builtins.float
-    """Default 1e-8."""
+    """Default 1e-8. Smaller values than the bound are 0 in float32."""
     weight_decay: _builtins.float
     """Default 0.01."""
     learning_rate_scheduler: Global___LearningRateScheduler.ValueType

@@ -1,0 +1,181 @@
+"""A base model's folder in the layout of diffusers, checked without loading it. No torch.
+
+What a library would meet in the middle of a load, as one of many errors, is told here by component and
+before a job is made. Layout: https://huggingface.co/docs/diffusers/using-diffusers/other-formats
+"""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from sfumato_diffusion.families.info import FamilyInfo
+from sfumato_diffusion.safetensors_header import (
+    MODEL_LIMITS,
+    Header,
+    SafetensorsError,
+    read_header,
+)
+
+INDEX = "model_index.json"
+_PICKLES = frozenset({".bin", ".ckpt", ".pt", ".pth"})
+_VOCABULARIES = frozenset(
+    {"tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model"}
+)
+
+
+class ModelFolderError(ValueError):
+    """A component is missing, damaged or of another kind. `component` names it."""
+
+    def __init__(self, component: str, problem: str) -> None:
+        super().__init__(f"{component}: {problem}")
+        self.component = component
+
+
+class UnsafeWeightsError(ModelFolderError):
+    """Weights that are pickled and may hold code, or whose header cannot be believed."""
+
+
+def check_model_folder(directory: Path, info: FamilyInfo) -> None:
+    """Every component that the family needs, and every other that the index names.
+
+    Raises:
+        UnsafeWeightsError: Its weights must not be read.
+        ModelFolderError: It cannot be loaded.
+    """
+    index = _read_object(directory / INDEX, INDEX)
+    with_weights = (info.denoiser_component, *info.text_encoder_components, "vae")
+    tokenizers = tuple(
+        name.replace("text_encoder", "tokenizer") for name in info.text_encoder_components
+    )
+    named = tuple(name for name, value in index.items() if _class_of(value) is not None)
+    for component in dict.fromkeys((*with_weights, *tokenizers, "scheduler", *named)):
+        if component not in named:
+            raise ModelFolderError(component, f"is missing in {INDEX}")
+        folder = directory / component
+        if not folder.is_dir():
+            raise ModelFolderError(component, "is missing")
+        if component in with_weights:
+            _read_object(folder / "config.json", component)
+            _check_weights(folder)
+        elif component in tokenizers and not any(
+            (folder / name).is_file() for name in _VOCABULARIES
+        ):
+            raise ModelFolderError(component, "has no vocabulary")
+        elif component == "scheduler":
+            _check_scheduler(folder)
+    denoiser_class = _class_of(index[info.denoiser_component])
+    if denoiser_class != info.denoiser_class:
+        raise ModelFolderError(
+            info.denoiser_component, f"is a {denoiser_class}, not a {info.denoiser_class}"
+        )
+
+
+def max_side(directory: Path, info: FamilyInfo) -> int:
+    """Longest side in pixels for which the denoiser has positions. Raises ModelFolderError."""
+    if info.positions_setting is None:
+        return info.maximum_side
+    component = info.denoiser_component
+    lengths = _read_object(directory / component / "config.json", component).get(
+        info.positions_setting
+    )
+    if not isinstance(lengths, list) or not all(type(item) is int for item in lengths[-2:]):
+        raise ModelFolderError(component, f"{info.positions_setting} is not a list of integers")
+    return min(info.maximum_side, min(lengths[-2:], default=0) * info.size_divisor)
+
+
+def unmatched_targets(directory: Path, info: FamilyInfo, targets: Sequence[str]) -> Sequence[str]:
+    """Those of `targets` that are the name, or the end of the name, of no linear layer.
+
+    Raises ModelFolderError.
+    """
+    layers = list(_linear_layers(directory / info.denoiser_component))
+    return [
+        target
+        for target in targets
+        if not any(layer == target or layer.endswith(f".{target}") for layer in layers)
+    ]
+
+
+def _linear_layers(folder: Path) -> Iterator[str]:
+    for file in _weight_files(folder):
+        for name, entry in _header(file).tensors.items():
+            if name.endswith(".weight") and len(entry.shape) == 2:
+                yield name.removesuffix(".weight")
+
+
+def _check_weights(folder: Path) -> None:
+    files = _weight_files(folder)
+    for file in files:
+        _header(file)
+    if files:
+        return
+    if any(path.suffix in _PICKLES for path in folder.iterdir()):
+        raise UnsafeWeightsError(
+            folder.name, "its weights are pickled and may hold code; only safetensors are read"
+        )
+    raise ModelFolderError(folder.name, "has no weights")
+
+
+def _weight_files(folder: Path) -> Sequence[Path]:
+    """The files that a load without a variant reads. Raises ModelFolderError for a missing shard."""
+    indices = [
+        path for path in folder.glob("*.safetensors.index.json") if path.name.count(".") == 3
+    ]
+    if not indices:
+        return sorted(path for path in folder.glob("*.safetensors") if path.name.count(".") == 1)
+    shards: set[Path] = set()
+    for index in indices:
+        weight_map = _read_object(index, folder.name).get("weight_map")
+        if not isinstance(weight_map, dict):
+            raise ModelFolderError(folder.name, f"{index.name} has no weight_map")
+        shards |= {folder / str(name) for name in weight_map.values()}
+    for shard in sorted(shards):
+        if shard.parent != folder or not shard.is_file():
+            raise ModelFolderError(folder.name, f"{shard.name} is missing")
+    return sorted(shards)
+
+
+def _header(file: Path) -> Header:
+    try:
+        return read_header(file, MODEL_LIMITS)
+    except SafetensorsError as error:
+        raise UnsafeWeightsError(file.parent.name, f"{file.name}: {error}") from error
+    except OSError as error:
+        raise ModelFolderError(file.parent.name, f"{file.name} cannot be read") from error
+
+
+def _check_scheduler(folder: Path) -> None:
+    record = _read_object(folder / "scheduler_config.json", folder.name)
+    steps = record.get("num_train_timesteps", 1000)
+    if type(steps) is not int or steps < 1:
+        raise ModelFolderError(folder.name, "num_train_timesteps must be an integer of at least 1")
+    shift = record.get("shift", 1.0)
+    if type(shift) not in {int, float} or not shift > 0 or not math.isfinite(shift):
+        raise ModelFolderError(folder.name, "shift must be a finite number above 0")
+
+
+def _class_of(value: Any) -> str | None:
+    """The class in an entry of the index; None for what is no component or an absent one."""
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(item, str) for item in value):
+        return str(value[1])
+    return None
+
+
+def _read_object(file: Path, component: str) -> dict[str, Any]:
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except FileNotFoundError as error:
+        raise ModelFolderError(component, f"{file.name} is missing") from error
+    except OSError as error:
+        raise ModelFolderError(component, f"{file.name} cannot be read") from error
+    except (ValueError, RecursionError) as error:
+        raise ModelFolderError(component, f"{file.name} is not JSON with finite numbers") from error
+    if not isinstance(record, dict):
+        raise ModelFolderError(component, f"{file.name} is not an object")
+    return record
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(text)

@@ -1,0 +1,42 @@
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+import structlog
+
+from sfumato_chassis.logging import configure_logging, get_logger
+
+
+@pytest.fixture(params=["full", "closed"])
+def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TextIO]:
+    """A stream on a full disk, or one that is closed."""
+    path = Path("/dev/full") if request.param == "full" else tmp_path / "log"
+    stream = path.open("w", encoding="utf-8", buffering=1)
+    if request.param == "closed":
+        stream.close()
+    yield stream
+    with suppress(OSError):
+        stream.close()
+
+
+@pytest.fixture(autouse=True)
+def defaults() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.mark.parametrize("json_lines", [True, False])
+def test_a_line_that_cannot_be_written_is_lost_and_nothing_else(
+    broken: TextIO, json_lines: bool
+) -> None:
+    configure_logging(level="info", json_lines=json_lines, stream=broken)
+    log = get_logger("test")
+    log.info("lost")
+    try:
+        raise ValueError("text")
+    except ValueError:
+        log.exception("lost as well")
+    with pytest.raises((OSError, ValueError)):
+        broken.write("a line\n")
