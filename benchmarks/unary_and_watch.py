@@ -17,8 +17,8 @@ from benchmarks.servers import GROWING
 
 from sfumato.datasets.v1 import datasets_pb2_grpc, imports_pb2
 
-NUM_CALLS = 600
-NUM_WATCHES = 5
+NUM_CALLS = 2_000
+NUM_WATCHES = 15
 Responses = list[imports_pb2.WatchImportResponse]
 
 

@@ -152,55 +152,45 @@ class Pipeline(grpc.aio.ServerInterceptor):
         )
         with log_context(request_id=call.request_id):
             try:
-                async with self._error_guard(call, context):
-                    self._pass_drain_gate(call)
-                    _principal.set(self._authenticator.authenticate(call.method, call.metadata))
-                    if streaming:
-                        yield call
-                    else:
-                        async with self._deadline():
-                            yield call
+                self._pass_drain_gate(call)
+                _principal.set(self._authenticator.authenticate(call.method, call.metadata))
+                async with asyncio.timeout(None if streaming else self._unary_deadline_seconds):
+                    yield call
+            except grpc.aio.AbortError:
+                call.outcome = "ABORTED"
+                raise
+            except (asyncio.CancelledError, GeneratorExit):
+                call.outcome = Reason.CALLER_CANCELLED.value
+                raise
+            except Exception as error:  # noqa: BLE001 - the boundary, where it is logged
+                told = answer_to(error, call)
+                call.outcome = told.reason.value
+                await context.abort_with_status(to_status(told))
             finally:
                 seconds = time.perf_counter() - call.began
                 self._metrics.count(call.method, call.outcome, seconds)
                 log.debug("call", method=call.name, outcome=call.outcome, seconds=round(seconds, 6))
 
-    @asynccontextmanager
-    async def _error_guard(self, call: Call, context: Any) -> AsyncIterator[None]:
-        try:
-            yield
-        except SfumatoError as error:
-            call.outcome = error.reason.value
+    def _pass_drain_gate(self, call: Call) -> None:
+        if self._draining.is_set() and call.creates:
+            raise server_draining()
+
+
+def answer_to(error: Exception, call: Call) -> SfumatoError:
+    """What the caller is told of ``error``; the log is told what callers are not."""
+    match error:
+        case SfumatoError():
             if isinstance(error, Internal):
                 log.error("internal error", method=call.name, **error.details)
             elif error.reason is Reason.SERVICE_UNREACHABLE:
                 # The caller is not told where the other service is looked for.
                 log.warning(error.message, method=call.name, cause=str(error.__cause__))
-            await context.abort_with_status(to_status(error))
-        except grpc.aio.AbortError:
-            call.outcome = "ABORTED"
-            raise
-        except (asyncio.CancelledError, GeneratorExit):
-            call.outcome = Reason.CALLER_CANCELLED.value
-            raise
-        except Exception as error:  # noqa: BLE001 - the boundary, where it is logged
-            told = unexpected_errors.report(error, "unexpected error", method=call.name)
-            call.outcome = told.reason.value
-            await context.abort_with_status(to_status(told))
-
-    def _pass_drain_gate(self, call: Call) -> None:
-        if self._draining.is_set() and call.creates:
-            raise server_draining()
-
-    @asynccontextmanager
-    async def _deadline(self) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(self._unary_deadline_seconds):
-                yield
-        except TimeoutError as error:
-            raise DeadlineExceeded(
-                Reason.DEADLINE_EXCEEDED, "the call took longer than the server allows"
-            ) from error
+            return error
+        case TimeoutError() if not call.streaming:
+            message = "the call took longer than the server allows"
+            return DeadlineExceeded(Reason.DEADLINE_EXCEEDED, message)
+        case _:
+            return unexpected_errors.report(error, "unexpected error", method=call.name)
 
 
 def read_request(call: Call, body: bytes, parse: Callable[[bytes], Message] | None) -> Message:
