@@ -20,17 +20,21 @@ from typing import Any
 import grpc
 
 from sfumato.job.v1 import worker_pb2, worker_pb2_grpc
+from sfumato_chassis.logging import get_logger
 
 RETRY_SECONDS = 0.2
 RENEWALS_PER_LEASE = 6
 MAX_RENEWAL_SECONDS = 2.0
 MAX_EVENTS_A_REPORT = 200
 EXIT_LAPSED = 5
+EXIT_BROKEN = 6
 REPORT_TIMEOUT_SECONDS = 10.0
 FLUSH_POLL_SECONDS = 0.1
 STILL_THERE = frozenset({grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INTERNAL})
 """What a service answers that is slow or has met a fault, but is not gone."""
 REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.FAILED_PRECONDITION})
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,7 +163,12 @@ class WorkerSession:
         return True
 
     def _run(self) -> None:
-        self._loop.run_until_complete(self._live())
+        try:
+            self._loop.run_until_complete(self._live())
+        except Exception:
+            # Without its session nobody hears of the work, and nobody could end it.
+            log.exception("the session broke")
+            os._exit(EXIT_BROKEN)
 
     async def _live(self) -> None:
         await asyncio.gather(self._keep(), self._guard())

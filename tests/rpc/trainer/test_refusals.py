@@ -73,6 +73,11 @@ async def test_what_can_work_is_accepted(client: Client) -> None:
         ({"target_modules": ["norm_q"]}, "target_modules", "norm_q: no linear layer"),
         ({"adam_epsilon": 1e-300}, "adam_epsilon", "at least"),
         ({"alpha": 1e-300}, "alpha", "at least"),
+        ({"learning_rate": 1e-300}, "learning_rate", "at least"),
+        ({"flow_shift": {"shift": 1e-300}}, "flow_shift.shift", "at least"),
+        ({"flow_shift": {"shift": 1e300}}, "flow_shift.shift", "at most"),
+        ({"max_gradient_norm": 1e-300}, "max_gradient_norm", "0, which is off"),
+        ({"max_gradient_norm": 1e300}, "max_gradient_norm", "at most"),
     ],
 )
 async def test_a_setting_that_cannot_work_names_its_field(
@@ -86,6 +91,18 @@ async def test_a_setting_that_cannot_work_names_its_field(
 
 def change(file: Path, **values: Any) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
+
+
+async def test_a_resolution_for_which_the_model_has_no_positions(
+    client: Client, data_dir: Path
+) -> None:
+    model = Path(shutil.copytree(data_dir / "models" / "whole", data_dir / "models" / "small"))
+    change(model / "transformer" / "config.json", axes_lens=[1536, 32, 40])
+    error = await refusal_of(client, "small", resolution=528)
+    assert isinstance(error, InvalidArgument)
+    assert [violation.field for violation in error.field_violations] == ["configuration.resolution"]
+    assert "at most 512" in error.field_violations[0].description
+    await validate(client, "small", resolution=512)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +123,11 @@ def change(file: Path, **values: Any) -> None:
             lambda m: change(m / "scheduler" / "scheduler_config.json", num_train_timesteps=0),
             "MODEL_UNSUPPORTED",
             "scheduler",
+        ),
+        (
+            lambda m: change(m / "transformer" / "config.json", axes_lens="many"),
+            "MODEL_UNSUPPORTED",
+            "transformer",
         ),
     ],
 )

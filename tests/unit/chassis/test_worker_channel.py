@@ -21,7 +21,7 @@ from sfumato_chassis.job_store import JobStore
 from sfumato_chassis.jobs import Job, NewEvent, interrupted_event
 from sfumato_chassis.process import is_alive, kill
 from sfumato_chassis.worker_channel import WorkerChannel, WorkerHandle
-from sfumato_chassis.worker_session import EXIT_LAPSED
+from sfumato_chassis.worker_session import EXIT_BROKEN, EXIT_LAPSED
 from tiny_worker import EXIT_DRAINED, EXIT_FENCED
 
 LEASE_SECONDS = 20.0
@@ -373,3 +373,15 @@ async def test_the_working_folder_holds_nothing_that_a_worker_imports(
     channel, _ = await open_channel()
     await launch(channel, tmp_path, "follow_orders", job)
     await seen(store, job, "ready", 1)
+
+
+async def test_a_worker_whose_session_breaks_ends(
+    store: JobStore, open_channel: OpenChannel, executor: LocalExecutor, tmp_path: Path
+) -> None:
+    job = await running_job(store)
+    channel, _ = await open_channel()
+    handle = await launch(channel, tmp_path, "ignore_orders", job)
+    await seen(store, job, "ready", 1)
+    handle.work = worker_pb2.WorkItem(job=job.name, configuration_json=b"{")
+    handle.changed.set()
+    assert await asyncio.to_thread(exit_code, handle, executor) == EXIT_BROKEN

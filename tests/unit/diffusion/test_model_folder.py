@@ -60,6 +60,8 @@ def test_shards_by_their_index(model: Path) -> None:
     [
         (lambda m: (m / "model_index.json").write_text("{"), "model_index.json: .*not JSON"),
         (lambda m: (m / "model_index.json").write_text("[]"), "model_index.json: .*not an object"),
+        (lambda m: (m / "model_index.json").unlink(), "^model_index.json: is missing"),
+        (shutil.rmtree, "^model_index.json: is missing"),
         (lambda m: change(m / "model_index.json", vae=None), "vae: is missing in model_index.json"),
         (lambda m: change(m / "model_index.json", extra=["a", "B"]), "extra: is missing"),
         (
@@ -70,6 +72,10 @@ def test_shards_by_their_index(model: Path) -> None:
         (lambda m: (m / "tokenizer" / "tokenizer.json").unlink(), "tokenizer: has no vocabulary"),
         (lambda m: (m / "text_encoder" / "config.json").unlink(), "text_encoder: config.json"),
         (lambda m: change(m / "vae" / "config.json", scaling_factor=float("nan")), "vae: .*finite"),
+        (
+            lambda m: (m / "vae" / "config.json").write_text('{"scaling_factor": 1e309}'),
+            "vae: .*finite",
+        ),
         (lambda m: (m / DENOISER).unlink(), "transformer: has no weights"),
         (lambda m: rename(m / DENOISER, "m.fp16.safetensors"), "transformer: has no weights"),
         (lambda m: split(m, lost="shard-2.safetensors"), "transformer: shard-2.* is missing"),
@@ -116,8 +122,14 @@ def test_the_longest_side_is_the_models(model: Path, tiny_model: Callable[[str],
     assert max_side(model, Z_IMAGE) == 256 * 16
     change(model / "transformer" / "config.json", axes_lens=[1536, 512, 512])
     assert max_side(model, Z_IMAGE) == Z_IMAGE.maximum_side
-    change(model / "transformer" / "config.json", axes_lens="many")
-    with pytest.raises(ModelFolderError, match="axes_lens"):
+    (model / "transformer" / "config.json").write_text("{}")
+    assert max_side(model, Z_IMAGE) == Z_IMAGE.maximum_side
+
+
+@pytest.mark.parametrize("lengths", ["many", [], [128], [1536, 128, 0], [1536, 128, 128.0], 128])
+def test_positions_that_are_no_numbers(lengths: Any, model: Path) -> None:
+    change(model / "transformer" / "config.json", axes_lens=lengths)
+    with pytest.raises(ModelFolderError, match="transformer: axes_lens"):
         max_side(model, Z_IMAGE)
 
 

@@ -15,10 +15,10 @@ WEIGHTS = "diffusion_pytorch_model.safetensors"
 
 @pytest.fixture
 def lay_model(tiny_model):
-    """Copies a tiny flux.1, with another pipeline or other settings of its denoiser."""
+    """Copies a tiny model, with another pipeline or other settings of its denoiser."""
 
-    def lay(folder, *, pipeline=None, **denoiser):
-        shutil.copytree(tiny_model("flux.1"), folder)
+    def lay(folder, *, family="flux.1", pipeline=None, **denoiser):
+        shutil.copytree(tiny_model(family), folder)
         change(folder / "model_index.json", {} if pipeline is None else {"_class_name": pipeline})
         change(folder / "transformer" / "config.json", denoiser)
         return folder
@@ -99,6 +99,15 @@ def test_a_component_that_cannot_be_loaded(lay_model, tmp_path):
         locate(directory("mine"), tmp_path)
     assert refusal.value.reason is Reason.MODEL_UNSUPPORTED
     assert refusal.value.message == "tokenizer_2: is missing"
+
+
+def test_the_longest_side_is_the_models(lay_model, tmp_path):
+    model = lay_model(tmp_path / "models" / "mine", family="z-image", axes_lens=[1536, 40, 32])
+    assert locate(directory("mine"), tmp_path).max_side == 32 * 16
+    change(model / "transformer" / "config.json", {"axes_lens": "many"})
+    with pytest.raises(FailedPrecondition) as refusal:
+        locate(directory("mine"), tmp_path)
+    assert refusal.value.details == {"component": "transformer"}
 
 
 def test_another_family_than_the_folder_is_of(lay_model, tmp_path):

@@ -179,10 +179,17 @@ def _damaged_model(studio: Any) -> Any:
     return studio.plan("bad", base_model=base)
 
 
+def _without_a_tokenizer(studio: Any) -> Any:
+    model = shutil.copytree(studio.model, studio.directory / "model")
+    shutil.rmtree(model / "tokenizer")
+    return studio.plan("bad", base_model=ModelSource(reference=str(model)))
+
+
 @pytest.mark.parametrize(
     ("break_it", "code"),
     [
-        (_damaged_model, "MODEL_UNREADABLE"),
+        (_damaged_model, "WEIGHTS_UNSAFE"),
+        (_without_a_tokenizer, "MODEL_UNREADABLE"),
         (_missing, "SAMPLE_MISSING"),
         (_damaged, "SAMPLE_DAMAGED"),
         (_no_model, "MODEL_NOT_FOUND"),
