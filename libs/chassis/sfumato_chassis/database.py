@@ -80,12 +80,11 @@ class Lane:
         return await future
 
     def close(self) -> None:
-        """Waits for what was handed over and closes every connection."""
+        """Waits for what was handed over; each thread gives its connection back."""
         for _ in self._threads:
             self._waiting.put(None)
         for thread in self._threads:
             thread.join()
-        self._engine.dispose()
 
     def _serve(self) -> None:
         with ExitStack() as stack:
@@ -128,17 +127,12 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self._engine = open_engine(url, num_connections=1 + NUM_READERS)
         self._writer = Lane(
-            open_engine(url, num_connections=1),
-            begin="BEGIN IMMEDIATE",
-            name="store-writer",
-            num_threads=1,
+            self._engine, begin="BEGIN IMMEDIATE", name="store-writer", num_threads=1
         )
         self._readers = Lane(
-            open_engine(url, num_connections=NUM_READERS),
-            begin="BEGIN",
-            name="store-reader",
-            num_threads=NUM_READERS,
+            self._engine, begin="BEGIN", name="store-reader", num_threads=NUM_READERS
         )
 
     async def write(self, work: Work[Result]) -> Result:
@@ -156,6 +150,7 @@ class Database:
         """Waits for what runs and closes every connection."""
         self._writer.close()
         self._readers.close()
+        self._engine.dispose()
 
 
 def open_engine(url: str, *, num_connections: int) -> Engine:
