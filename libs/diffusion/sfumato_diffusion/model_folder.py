@@ -6,7 +6,7 @@ before a job is made. Layout: https://huggingface.co/docs/diffusers/using-diffus
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,26 +45,11 @@ def check_model_folder(directory: Path, info: FamilyInfo) -> None:
         ModelFolderError: It cannot be loaded.
     """
     index = _read_object(directory / INDEX, INDEX)
-    with_weights = (info.denoiser_component, *info.text_encoder_components, "vae")
-    tokenizers = tuple(
-        name.replace("text_encoder", "tokenizer") for name in info.text_encoder_components
-    )
     named = tuple(name for name, value in index.items() if _class_of(value) is not None)
-    for component in dict.fromkeys((*with_weights, *tokenizers, "scheduler", *named)):
+    for component in components_of(info):
         if component not in named:
             raise ModelFolderError(component, f"is missing in {INDEX}")
-        folder = directory / component
-        if not folder.is_dir():
-            raise ModelFolderError(component, "is missing")
-        if component in with_weights:
-            _read_object(folder / "config.json", component)
-            _check_weights(folder)
-        elif component in tokenizers and not any(
-            (folder / name).is_file() for name in _VOCABULARIES
-        ):
-            raise ModelFolderError(component, "has no vocabulary")
-        elif component == "scheduler":
-            _check_scheduler(folder)
+    check_components(directory, info, dict.fromkeys((*components_of(info), *named)))
     denoiser_class = _class_of(index[info.denoiser_component])
     if denoiser_class != info.denoiser_class:
         raise ModelFolderError(
@@ -72,17 +57,41 @@ def check_model_folder(directory: Path, info: FamilyInfo) -> None:
         )
 
 
+def components_of(info: FamilyInfo) -> tuple[str, ...]:
+    """Names of the folders that a model of the family has."""
+    return (*_with_weights(info), *_tokenizers(info), "scheduler")
+
+
+def check_components(directory: Path, info: FamilyInfo, components: Iterable[str]) -> None:
+    """These alone. Raises UnsafeWeightsError and ModelFolderError."""
+    with_weights, tokenizers = _with_weights(info), _tokenizers(info)
+    for component in components:
+        folder = directory / component
+        if not folder.is_dir():
+            raise ModelFolderError(component, "is missing")
+        if component in with_weights:
+            _read_object(folder / "config.json", component)
+            _check_weights(folder)
+        elif component in tokenizers:
+            _check_tokenizer(folder)
+        elif component == "scheduler":
+            _check_scheduler(folder)
+
+
 def max_side(directory: Path, info: FamilyInfo) -> int:
     """Longest side in pixels for which the denoiser has positions. Raises ModelFolderError."""
     if info.positions_setting is None:
         return info.maximum_side
     component = info.denoiser_component
-    lengths = _read_object(directory / component / "config.json", component).get(
-        info.positions_setting
-    )
-    if not isinstance(lengths, list) or not all(type(item) is int for item in lengths[-2:]):
-        raise ModelFolderError(component, f"{info.positions_setting} is not a list of integers")
-    return min(info.maximum_side, min(lengths[-2:], default=0) * info.size_divisor)
+    settings = _read_object(directory / component / "config.json", component)
+    if info.positions_setting not in settings:
+        return info.maximum_side  # the library's own default, which is the published model's
+    lengths = settings[info.positions_setting]
+    across: list[Any] = lengths[-2:] if isinstance(lengths, list) else []
+    if len(across) < 2 or not all(type(length) is int and length > 0 for length in across):
+        raise ModelFolderError(component, f"{info.positions_setting} is not a list of lengths")
+    shortest: int = min(across)
+    return min(info.maximum_side, shortest * info.size_divisor)
 
 
 def unmatched_targets(directory: Path, info: FamilyInfo, targets: Sequence[str]) -> Sequence[str]:
@@ -96,6 +105,14 @@ def unmatched_targets(directory: Path, info: FamilyInfo, targets: Sequence[str])
         for target in targets
         if not any(layer == target or layer.endswith(f".{target}") for layer in layers)
     ]
+
+
+def _with_weights(info: FamilyInfo) -> tuple[str, ...]:
+    return (info.denoiser_component, *info.text_encoder_components, "vae")
+
+
+def _tokenizers(info: FamilyInfo) -> tuple[str, ...]:
+    return tuple(name.replace("text_encoder", "tokenizer") for name in info.text_encoder_components)
 
 
 def _linear_layers(folder: Path) -> Iterator[str]:
@@ -119,22 +136,27 @@ def _check_weights(folder: Path) -> None:
 
 
 def _weight_files(folder: Path) -> Sequence[Path]:
-    """The files that a load without a variant reads. Raises ModelFolderError for a missing shard."""
-    indices = [
-        path for path in folder.glob("*.safetensors.index.json") if path.name.count(".") == 3
-    ]
-    if not indices:
-        return sorted(path for path in folder.glob("*.safetensors") if path.name.count(".") == 1)
-    shards: set[Path] = set()
-    for index in indices:
-        weight_map = _read_object(index, folder.name).get("weight_map")
-        if not isinstance(weight_map, dict):
-            raise ModelFolderError(folder.name, f"{index.name} has no weight_map")
-        shards |= {folder / str(name) for name in weight_map.values()}
+    """The files that a load without a variant may read. Raises ModelFolderError for a missing shard.
+
+    Beside an index there may be a whole file too; the libraries differ in which of them they read.
+    """
+    files = {path for path in folder.glob("*.safetensors") if path.name.count(".") == 1}
+    for index in folder.glob("*.safetensors.index.json"):
+        if index.name.count(".") == 3:
+            files |= _shards(index)
+    return sorted(files)
+
+
+def _shards(index: Path) -> set[Path]:
+    folder = index.parent
+    weight_map = _read_object(index, folder.name).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise ModelFolderError(folder.name, f"{index.name} has no weight_map")
+    shards = {folder / str(name) for name in weight_map.values()}
     for shard in sorted(shards):
         if shard.parent != folder or not shard.is_file():
             raise ModelFolderError(folder.name, f"{shard.name} is missing")
-    return sorted(shards)
+    return shards
 
 
 def _header(file: Path) -> Header:
@@ -144,6 +166,11 @@ def _header(file: Path) -> Header:
         raise UnsafeWeightsError(file.parent.name, f"{file.name}: {error}") from error
     except OSError as error:
         raise ModelFolderError(file.parent.name, f"{file.name} cannot be read") from error
+
+
+def _check_tokenizer(folder: Path) -> None:
+    if not any((folder / name).is_file() for name in _VOCABULARIES):
+        raise ModelFolderError(folder.name, "has no vocabulary")
 
 
 def _check_scheduler(folder: Path) -> None:
@@ -165,9 +192,12 @@ def _class_of(value: Any) -> str | None:
 
 def _read_object(file: Path, component: str) -> dict[str, Any]:
     try:
-        record = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        record = json.loads(
+            file.read_text(encoding="utf-8"), parse_constant=_finite, parse_float=_finite
+        )
     except FileNotFoundError as error:
-        raise ModelFolderError(component, f"{file.name} is missing") from error
+        problem = "is missing" if component == file.name else f"{file.name} is missing"
+        raise ModelFolderError(component, problem) from error
     except OSError as error:
         raise ModelFolderError(component, f"{file.name} cannot be read") from error
     except (ValueError, RecursionError) as error:
@@ -177,5 +207,8 @@ def _read_object(file: Path, component: str) -> dict[str, Any]:
     return record
 
 
-def _refuse_constant(text: str) -> Any:
-    raise ValueError(text)
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number

@@ -76,14 +76,14 @@ def locate_model(
     if not (directory / INDEX).is_file():
         raise unsupported("the folder is not a model in the layout of diffusers")
     info = family_of(directory, source, family)
-    check_folder(directory, info)
+    longest = check_folder(directory, info)
     return LocatedModel(
         source=source,
         directory=directory,
         marker=marker,
         info=info,
         base=base_of(info, source, directory),
-        max_side=max_side(directory, info),
+        max_side=longest,
     )
 
 
@@ -151,10 +151,15 @@ def denoiser_setting(directory: Path, info: FamilyInfo, name: str) -> bool | Non
     return value if isinstance(value, bool) else None
 
 
-def check_folder(directory: Path, info: FamilyInfo) -> None:
-    """Raises MODEL_UNSUPPORTED or WEIGHTS_UNSAFE for a component that cannot be loaded."""
+def check_folder(directory: Path, info: FamilyInfo) -> int:
+    """Longest side in pixels of a model whose components can be loaded.
+
+    Raises:
+        FailedPrecondition: MODEL_UNSUPPORTED or WEIGHTS_UNSAFE, naming the component that cannot.
+    """
     try:
         check_model_folder(directory, info)
+        return max_side(directory, info)
     except ModelFolderError as error:
         unsafe = isinstance(error, UnsafeWeightsError)
         raise FailedPrecondition(

@@ -1,13 +1,20 @@
 """What a training run is asked to be, and what it becomes once every default is resolved."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sfumato_chassis.allowed_paths import resolve_under_roots
-from sfumato_chassis.errors import FailedPrecondition, InvalidArgument, PermissionDenied, Reason
+from sfumato_chassis.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    Reason,
+)
 from sfumato_diffusion.families.identify import UnidentifiedModelError, identify_family
 from sfumato_diffusion.families.info import FamilyInfo, UnsupportedPrecisionError
 from sfumato_diffusion.model_folder import (
@@ -15,6 +22,7 @@ from sfumato_diffusion.model_folder import (
     ModelFolderError,
     UnsafeWeightsError,
     check_model_folder,
+    max_side,
     unmatched_targets,
 )
 from sfumato_diffusion.source_revision import find_snapshot, hub_cache_roots
@@ -32,11 +40,13 @@ class ResolvedBase:
         path: Real folder; None for a Hub id.
         folder: Where its files lie, looked through; None for a Hub id that may be fetched.
         info: Its family.
+        max_side: Longest side in pixels for which it has positions, as far as that is known.
     """
 
     path: Path | None
     folder: Path | None
     info: FamilyInfo
+    max_side: int
 
 
 def resolve_base(
@@ -52,7 +62,8 @@ def resolve_base(
 
     Raises:
         InvalidArgument: The model is of another family.
-        NotFound: PATH_NOT_FOUND.
+        NotFound: PATH_NOT_FOUND, or RESOURCE_NOT_FOUND for a repository that is not on this machine
+            and may not be fetched.
         FailedPrecondition: MODEL_UNSUPPORTED or WEIGHTS_UNSAFE.
     """
     path: Path | None = None
@@ -65,18 +76,22 @@ def resolve_base(
         case "hub":
             roots_of_hub = hub_cache_roots(None, os.environ)
             folder = find_snapshot(base.reference, roots_of_hub, revision=base.revision)
+            if folder is None and not may_download:
+                raise NotFound(
+                    Reason.RESOURCE_NOT_FOUND,
+                    f"{base.reference} (revision {base.revision}) is not on this machine",
+                    resource_type="model",
+                    resource_name=base.reference,
+                )
         case _:
             raise unsupported(f"training on a base model given as {base.kind} is not supported")
     info = family_of(base, folder, family)
     if folder is None or (path is None and may_download):
-        return ResolvedBase(path=path, folder=None, info=info)
-    try:
+        return ResolvedBase(path=path, folder=None, info=info, max_side=info.maximum_side)
+    with refusing_components():
         check_model_folder(folder, info)
-    except UnsafeWeightsError as error:
-        raise refused(Reason.WEIGHTS_UNSAFE, error) from error
-    except ModelFolderError as error:
-        raise refused(Reason.MODEL_UNSUPPORTED, error) from error
-    return ResolvedBase(path=path, folder=folder, info=info)
+        longest = max_side(folder, info)
+    return ResolvedBase(path=path, folder=folder, info=info, max_side=longest)
 
 
 def family_of(base: BaseModel, folder: Path | None, family: str | None) -> FamilyInfo:
@@ -95,11 +110,21 @@ def family_of(base: BaseModel, folder: Path | None, family: str | None) -> Famil
         raise unsupported(message) from error
 
 
-def check_targets(base: ResolvedBase, settings: TrainingSettings) -> None:
-    """Raises InvalidArgument for a target that is no layer of a model that lies here."""
+def check_fit(base: ResolvedBase, settings: TrainingSettings) -> None:
+    """What a model that lies here says of the settings.
+
+    Raises:
+        InvalidArgument: It has no layer of a target's name, or no positions for the resolution.
+        FailedPrecondition: MODEL_UNSUPPORTED or WEIGHTS_UNSAFE, it has just changed.
+    """
+    if settings.resolution > base.max_side:
+        raise InvalidArgument.field(
+            "configuration.resolution", f"must be at most {base.max_side} for this model"
+        )
     if base.folder is None:
         return
-    unmatched = unmatched_targets(base.folder, base.info, settings.target_modules)
+    with refusing_components():
+        unmatched = unmatched_targets(base.folder, base.info, settings.target_modules)
     if unmatched:
         raise InvalidArgument.field(
             "configuration.target_modules",
@@ -189,6 +214,15 @@ def unsupported(message: str) -> FailedPrecondition:
     return FailedPrecondition(Reason.MODEL_UNSUPPORTED, message)
 
 
-def refused(reason: Reason, error: ModelFolderError) -> FailedPrecondition:
-    """The error of a base model of which one component cannot be used."""
-    return FailedPrecondition(reason, str(error), details={"component": error.component})
+@contextmanager
+def refusing_components() -> Iterator[None]:
+    """Raises MODEL_UNSUPPORTED or WEIGHTS_UNSAFE for a component that cannot be loaded."""
+    try:
+        yield
+    except ModelFolderError as error:
+        unsafe = isinstance(error, UnsafeWeightsError)
+        raise FailedPrecondition(
+            Reason.WEIGHTS_UNSAFE if unsafe else Reason.MODEL_UNSUPPORTED,
+            str(error),
+            details={"component": error.component},
+        ) from error

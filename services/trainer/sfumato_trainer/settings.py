@@ -18,6 +18,8 @@ LearningRateScheduler = Literal["constant", "constant_with_warmup", "linear", "c
 WeightingScheme = Literal["none", "bell"]
 
 LARGEST_SEED = 2**53 - 1
+LEAST_GRADIENT_NORM = 1e-30
+"""Gradients clipped to less would be 0 in float32."""
 
 
 class SettingsError(ValueError):
@@ -52,7 +54,7 @@ class Bound:
 BOUNDS: Mapping[str, Bound] = {
     "resolution": Bound(minimum=64, maximum=2048),
     "train_steps": Bound(minimum=1, maximum=100_000),
-    "learning_rate": Bound(minimum=0, maximum=1, above=True, below=True),
+    "learning_rate": Bound(minimum=1e-30, maximum=1, below=True),
     "batch_size": Bound(minimum=1, maximum=64),
     "gradient_accumulation": Bound(minimum=1, maximum=256),
     "rank": Bound(minimum=1, maximum=320),
@@ -63,9 +65,9 @@ BOUNDS: Mapping[str, Bound] = {
     "adam_epsilon": Bound(minimum=1e-30, maximum=1, below=True),
     "weight_decay": Bound(minimum=0, maximum=1),
     "warmup_steps": Bound(minimum=0, maximum=100_000),
-    "max_gradient_norm": Bound(minimum=0),
+    "max_gradient_norm": Bound(minimum=0, maximum=1e30),
     "seed": Bound(minimum=0, maximum=LARGEST_SEED),
-    "flow_shift": Bound(minimum=0, above=True),
+    "flow_shift": Bound(minimum=1e-6, maximum=1e6),
     "caption_dropout": Bound(minimum=0, maximum=1),
     "ema_decay": Bound(minimum=0, maximum=1, below=True),
     "cache_variants": Bound(minimum=1, maximum=16),
@@ -145,6 +147,11 @@ class TrainingSettings:
         self._check_choices()
         if self.warmup_steps > 0 and self.learning_rate_scheduler == "constant":
             raise SettingsError("warmup_steps", "the constant scheduler has no warm-up")
+        if 0 < self.max_gradient_norm < LEAST_GRADIENT_NORM:
+            raise SettingsError(
+                "max_gradient_norm",
+                f"must be 0, which is off, or at least {LEAST_GRADIENT_NORM:g}",
+            )
         if not self.base_model.reference:
             raise SettingsError("base_model", "is empty")
         if not self.target_modules:

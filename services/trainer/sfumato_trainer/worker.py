@@ -51,6 +51,7 @@ REASONS: Mapping[str, Reason] = {
     "DISK_FULL": Reason.DISK_FULL,
     "UNKNOWN_FAMILY": Reason.MODEL_UNSUPPORTED,
     "UNSUPPORTED_PRECISION": Reason.MODEL_UNSUPPORTED,
+    "WEIGHTS_UNSAFE": Reason.WEIGHTS_UNSAFE,
 }
 """Public reason of each of the stages' failures."""
 

@@ -115,6 +115,13 @@ def test_weights_that_must_not_be_read(
     assert refusal.value.component == "transformer"
 
 
+def test_a_whole_file_beside_the_shards_is_checked_too(model: Path) -> None:
+    split(model)
+    (model / "transformer" / "model.safetensors").write_bytes(b"\x80\x04K\x01.")
+    with pytest.raises(UnsafeWeightsError, match=r"model\.safetensors"):
+        check_model_folder(model, Z_IMAGE)
+
+
 def test_the_longest_side_is_the_models(model: Path, tiny_model: Callable[[str], Path]) -> None:
     assert max_side(model, Z_IMAGE) == 128 * 16
     assert max_side(tiny_model("flux.1"), FLUX) == FLUX.maximum_side

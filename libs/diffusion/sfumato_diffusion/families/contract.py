@@ -19,7 +19,7 @@ from PIL import Image
 from torch import nn
 
 from sfumato_diffusion.families.info import FamilyInfo, Precision
-from sfumato_diffusion.safetensors_header import MODEL_LIMITS, read_header
+from sfumato_diffusion.model_folder import ModelFolderError, check_components, components_of
 
 PromptEmbedding = tuple[torch.Tensor | None, ...]
 
@@ -35,7 +35,7 @@ class GenerationCancelledError(Exception):
 
 
 class UnreadableModelError(Exception):
-    """Weights or configuration of a component are missing, damaged or not safetensors."""
+    """The libraries cannot load a component in which nothing wrong is to be seen beforehand."""
 
 
 class UnsupportedRequestError(ValueError):
@@ -95,7 +95,8 @@ class Family(ABC):
     def load_pipeline(self, source: Path, *, precision: Precision) -> Any:
         """The whole pipeline, in eval mode.
 
-        Every loader raises UnsupportedPrecisionError and UnreadableModelError.
+        Every loader raises UnsupportedPrecisionError, UnsafeWeightsError, ModelFolderError and
+        UnreadableModelError.
         """
         return self._pipeline(source, precision, omit=())
 
@@ -106,7 +107,7 @@ class Family(ABC):
     def load_vae(self, source: Path, *, precision: Precision) -> Any:
         """The VAE alone, in eval mode and frozen."""
         self.info.check_precision(precision)
-        with _reading(source, ["vae"]):
+        with _reading(source, self.info, ["vae"]):
             vae = diffusers.AutoencoderKL.from_pretrained(
                 source, subfolder="vae", dtype=TORCH_DTYPES[precision], use_safetensors=True
             )
@@ -116,7 +117,7 @@ class Family(ABC):
         """The denoiser alone, in eval mode and frozen."""
         self.info.check_precision(precision)
         component = self.info.denoiser_component
-        with _reading(source, [component]):
+        with _reading(source, self.info, [component]):
             denoiser = getattr(diffusers, self.info.denoiser_class).from_pretrained(
                 source,
                 subfolder=component,
@@ -131,7 +132,7 @@ class Family(ABC):
 
     def load_scheduler(self, source: Path) -> Any:
         """The scheduler whose table training draws from."""
-        with _reading(source, ["scheduler"]):
+        with _reading(source, self.info, ["scheduler"]):
             return diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(
                 source, subfolder="scheduler"
             )
@@ -230,8 +231,8 @@ class Family(ABC):
 
     def _pipeline(self, source: Path, precision: Precision, omit: Sequence[str]) -> Any:
         self.info.check_precision(precision)
-        components = ("vae", self.info.denoiser_component, *self.info.text_encoder_components)
-        with _reading(source, [name for name in components if name not in omit]):
+        components = [name for name in components_of(self.info) if name not in omit]
+        with _reading(source, self.info, components):
             pipeline = getattr(diffusers, self.info.pipeline_class).from_pretrained(
                 source,
                 dtype=TORCH_DTYPES[precision],
@@ -246,14 +247,12 @@ class Family(ABC):
 
 
 @contextlib.contextmanager
-def _reading(source: Path, components: Sequence[str]) -> Iterator[None]:
-    """Check headers before a library reads them; the libraries' many errors become one."""
+def _reading(source: Path, info: FamilyInfo, components: Sequence[str]) -> Iterator[None]:
+    """Check components before a library reads them; the libraries' many errors become one."""
     try:
-        for component in components:
-            for path in sorted((source / component).glob("*.safetensors")):
-                read_header(path, MODEL_LIMITS)
+        check_components(source, info, components)
         yield
-    except (MemoryError, torch.OutOfMemoryError):
+    except (ModelFolderError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
         # For a damaged configuration the libraries raise whatever its values lead to.

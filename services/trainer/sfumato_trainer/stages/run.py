@@ -15,6 +15,7 @@ from sfumato_diffusion.families.contract import Family, UnreadableModelError
 from sfumato_diffusion.families.info import UnsupportedPrecisionError
 from sfumato_diffusion.families.registry import UnknownFamilyError, load_family
 from sfumato_diffusion.model_files import ModelNotFoundError, locate_model
+from sfumato_diffusion.model_folder import ModelFolderError, UnsafeWeightsError
 from sfumato_diffusion.randomness import preserved_global_state
 from sfumato_diffusion.source_revision import WHOLE_MODEL, source_revision
 from sfumato_imaging.errors import ImageError
@@ -154,6 +155,8 @@ _CODES: tuple[tuple[type[Exception], str], ...] = (
     (NonFiniteConditioningError, "CONDITIONING_NOT_FINITE"),
     (AdapterError, "ADAPTER_REFUSED"),
     (UnreadableModelError, "MODEL_UNREADABLE"),
+    (UnsafeWeightsError, "WEIGHTS_UNSAFE"),
+    (ModelFolderError, "MODEL_UNREADABLE"),
     (torch.OutOfMemoryError, "OUT_OF_MEMORY"),
     (MemoryError, "OUT_OF_MEMORY"),
 )

@@ -149,7 +149,7 @@ class FlowShift(_message.Message):
     AUTOMATIC_FIELD_NUMBER: _builtins.int
     SHIFT_FIELD_NUMBER: _builtins.int
     shift: _builtins.float
-    """s in s*u/(1+(s-1)*u); 1 leaves the schedule as it is."""
+    """s in s*u/(1+(s-1)*u); 1 leaves the schedule as it is. Beyond the bounds float32 has no sigma but 0 and 1."""
     @_builtins.property
     def automatic(self) -> Global___AutomaticShift:
         """The distribution that inference uses."""
@@ -240,6 +240,7 @@ class TrainingConfiguration(_message.Message):
     train_steps: _builtins.int
     """Target total of optimiser steps. Default 500."""
     learning_rate: _builtins.float
+    """Smaller values than the bound are 0 in float32."""
     batch_size: _builtins.int
     """Images a forward pass. Default 1."""
     gradient_accumulation: _builtins.int
@@ -264,7 +265,7 @@ class TrainingConfiguration(_message.Message):
     learning_rate_scheduler: Global___LearningRateScheduler.ValueType
     warmup_steps: _builtins.int
     max_gradient_norm: _builtins.float
-    """L2 norm that gradients are clipped to; 0 switches it off. Default 1."""
+    """L2 norm that gradients are clipped to, at least 1e-30; 0 switches it off. Default 1."""
     seed: _builtins.int
     """Default 42. At most 2^53 - 1."""
     compute_precision: Global___ComputePrecision.ValueType
