@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from sfumato_diffusion.families.info import FamilyInfo
+from sfumato_diffusion.model_folder import INDEX, ModelFolderError, check_model_folder
 from sfumato_diffusion.source_revision import find_snapshot
 
 _WANTED = ("*.json", "*.jinja", "*.model", "*.txt", "*.safetensors")
@@ -17,22 +19,35 @@ def locate_model(
     reference: str,
     cache_roots: Sequence[Path],
     *,
+    info: FamilyInfo,
     revision: str = "main",
     allow_download: bool = False,
 ) -> Path:
     """Directory of the model; downloads into the first root only where that is allowed.
 
+    A download that was interrupted leaves a snapshot in which components are missing: it is continued.
     Raises ModelNotFoundError, which names the repository when it is behind a licence gate.
     """
     path = Path(reference)
-    if (path / "model_index.json").is_file():
+    if (path / INDEX).is_file():
         return path
     snapshot = find_snapshot(reference, cache_roots, revision=revision)
-    if snapshot is not None and (snapshot / "model_index.json").is_file():
-        return snapshot
-    if not allow_download or not cache_roots:
+    may_download = allow_download and bool(cache_roots)
+    if snapshot is not None and (snapshot / INDEX).is_file():
+        if not may_download or is_complete(snapshot, info):
+            return snapshot
+    elif not may_download:
         raise ModelNotFoundError(f"{reference} (revision {revision}) is not on this machine")
     return _download(reference, revision, cache_roots[0])
+
+
+def is_complete(directory: Path, info: FamilyInfo) -> bool:
+    """Whether nothing that a model of the family needs is missing or damaged."""
+    try:
+        check_model_folder(directory, info)
+    except ModelFolderError:
+        return False
+    return True
 
 
 def _download(repository: str, revision: str, cache_root: Path) -> Path:

@@ -20,6 +20,7 @@ from sfumato_diffusion.safetensors_header import (
 
 INDEX = "model_index.json"
 _PICKLES = frozenset({".bin", ".ckpt", ".pt", ".pth"})
+_SCHEDULER_NUMBERS = ("base_shift", "max_shift", "base_image_seq_len", "max_image_seq_len")
 _VOCABULARIES = frozenset(
     {"tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model"}
 )
@@ -72,6 +73,8 @@ def check_components(directory: Path, info: FamilyInfo, components: Iterable[str
         if component in with_weights:
             _read_object(folder / "config.json", component)
             _check_weights(folder)
+            if component == info.denoiser_component:
+                _check_positions(directory, info)
         elif component in tokenizers:
             _check_tokenizer(folder)
         elif component == "scheduler":
@@ -80,18 +83,10 @@ def check_components(directory: Path, info: FamilyInfo, components: Iterable[str
 
 def max_side(directory: Path, info: FamilyInfo) -> int:
     """Longest side in pixels for which the denoiser has positions. Raises ModelFolderError."""
-    if info.positions_setting is None:
+    positions = _positions(directory, info)
+    if positions is None:
         return info.maximum_side
-    component = info.denoiser_component
-    settings = _read_object(directory / component / "config.json", component)
-    if info.positions_setting not in settings:
-        return info.maximum_side  # the library's own default, which is the published model's
-    lengths = settings[info.positions_setting]
-    across: list[Any] = lengths[-2:] if isinstance(lengths, list) else []
-    if len(across) < 2 or not all(type(length) is int and length > 0 for length in across):
-        raise ModelFolderError(component, f"{info.positions_setting} is not a list of lengths")
-    shortest: int = min(across)
-    return min(info.maximum_side, shortest * info.size_divisor)
+    return min(info.maximum_side, min(positions[1:]) * info.size_divisor)
 
 
 def unmatched_targets(directory: Path, info: FamilyInfo, targets: Sequence[str]) -> Sequence[str]:
@@ -105,6 +100,34 @@ def unmatched_targets(directory: Path, info: FamilyInfo, targets: Sequence[str])
         for target in targets
         if not any(layer == target or layer.endswith(f".{target}") for layer in layers)
     ]
+
+
+def _check_positions(directory: Path, info: FamilyInfo) -> None:
+    positions = _positions(directory, info)
+    # Position 0 is for padding, and the picture takes the one after the prompt.
+    if positions is not None and positions[0] < info.prompt_length + 2:
+        raise ModelFolderError(
+            info.denoiser_component,
+            f"{info.positions_setting} is too short for prompts of {info.prompt_length} tokens",
+        )
+
+
+def _positions(directory: Path, info: FamilyInfo) -> list[int] | None:
+    """How many the denoiser has along the prompt, down and across; None where its settings do not tell."""
+    if info.positions_setting is None:
+        return None
+    component = info.denoiser_component
+    settings = _read_object(directory / component / "config.json", component)
+    if info.positions_setting not in settings:
+        return None  # the library's own default, which is the published model's
+    lengths = settings[info.positions_setting]
+    if (
+        not isinstance(lengths, list)
+        or len(lengths) != 3
+        or not all(type(length) is int and length > 0 for length in lengths)
+    ):
+        raise ModelFolderError(component, f"{info.positions_setting} is not a list of three lengths")
+    return lengths
 
 
 def _with_weights(info: FamilyInfo) -> tuple[str, ...]:
@@ -181,6 +204,9 @@ def _check_scheduler(folder: Path) -> None:
     shift = record.get("shift", 1.0)
     if type(shift) not in {int, float} or not shift > 0 or not math.isfinite(shift):
         raise ModelFolderError(folder.name, "shift must be a finite number above 0")
+    for name in _SCHEDULER_NUMBERS:
+        if type(record.get(name, 1)) not in {int, float}:
+            raise ModelFolderError(folder.name, f"{name} must be a number")
 
 
 def _class_of(value: Any) -> str | None:

@@ -140,13 +140,17 @@ class Succeeded(Event):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failed(Event):
-    """`code` is UPPER_SNAKE; `samples` are file names of the batch in which it happened."""
+    """`code` is UPPER_SNAKE; `samples` are file names of the batch in which it happened.
+
+    `error_id` is under which the log has the rest; empty where it has nothing to add.
+    """
 
     kind: ClassVar[str] = "failed"
     code: str
     message: str
     step: int
     samples: tuple[str, ...] = ()
+    error_id: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,6 +17,7 @@ from sfumato_chassis.errors import (
 )
 from sfumato_diffusion.families.identify import UnidentifiedModelError, identify_family
 from sfumato_diffusion.families.info import FamilyInfo, UnsupportedPrecisionError
+from sfumato_diffusion.model_files import is_complete
 from sfumato_diffusion.model_folder import (
     INDEX,
     ModelFolderError,
@@ -38,7 +39,7 @@ class ResolvedBase:
 
     Attributes:
         path: Real folder; None for a Hub id.
-        folder: Where its files lie, looked through; None for a Hub id that may be fetched.
+        folder: Where its files lie, looked through; None for a Hub id of which something is to be fetched.
         info: Its family.
         max_side: Longest side in pixels for which it has positions, as far as that is known.
     """
@@ -86,7 +87,7 @@ def resolve_base(
         case _:
             raise unsupported(f"training on a base model given as {base.kind} is not supported")
     info = family_of(base, folder, family)
-    if folder is None or (path is None and may_download):
+    if folder is None or (path is None and may_download and not is_complete(folder, info)):
         return ResolvedBase(path=path, folder=None, info=info, max_side=info.maximum_side)
     with refusing_components():
         check_model_folder(folder, info)

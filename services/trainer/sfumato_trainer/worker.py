@@ -142,6 +142,7 @@ def event_data(event: Event) -> Mapping[str, Any]:
         failure = JobFailure(
             reason=REASONS[event.code],
             message=event.message,
+            error_id=event.error_id,
             details={
                 "code": event.code,
                 "step": str(event.step),

@@ -69,8 +69,11 @@ def test_every_event_of_the_contract_can_be_told() -> None:
 
 
 def test_a_failure_names_step_and_samples() -> None:
-    data = event_data(events.Failed(code="LOSS_NOT_FINITE", message="m", step=3, samples=("a",)))
-    assert data["reason"] == "LOSS_NOT_FINITE"
+    failed = events.Failed(
+        code="LOSS_NOT_FINITE", message="m", step=3, samples=("a",), error_id="id-1"
+    )
+    data = event_data(failed)
+    assert (data["reason"], data["error_id"]) == ("LOSS_NOT_FINITE", "id-1")
     assert data["details"] == {"code": "LOSS_NOT_FINITE", "step": "3", "samples": "a"}
 
 

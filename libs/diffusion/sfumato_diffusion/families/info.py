@@ -64,8 +64,9 @@ class TrainingDefaults:
 class FamilyInfo:
     """One model family. `bases[0]` is the default base.
 
-    `positions_setting` is the denoiser's setting whose last two entries are how many positions it
-    has down and across, in units of `size_divisor` pixels; None where any number will do.
+    `positions_setting` is the denoiser's setting that lists how many positions it has along the prompt
+    (with 0 and the picture's own), down and across, the last two in units of `size_divisor` pixels;
+    None where any number will do.
     """
 
     name: str

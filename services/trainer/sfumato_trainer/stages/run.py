@@ -2,8 +2,9 @@
 
 import logging
 import time
+import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -78,8 +79,9 @@ def run_training(
 
 
 def _failed(error: Exception, plan: TrainingPlan, reporter: Reporter) -> Outcome:
-    logger.warning("the attempt failed", exc_info=error)
-    failure = _failure(error, plan)
+    error_id = uuid.uuid4().hex
+    logger.warning("the attempt failed, error_id %s", error_id, exc_info=error)
+    failure = replace(_failure(error, plan), error_id=error_id)
     reporter.emit(failure)
     return Outcome(result="failed", step=failure.step)
 
@@ -94,6 +96,7 @@ def _run(
     directory = locate_model(
         plan.model_location,
         plan.cache_roots,
+        info=family.info,
         revision=base.revision,
         allow_download=plan.allow_download,
     )
