@@ -6,7 +6,7 @@ before a job is made. Layout: https://huggingface.co/docs/diffusers/using-diffus
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,10 @@ _SCHEDULER_NUMBERS = ("base_shift", "max_shift", "base_image_seq_len", "max_imag
 _VOCABULARIES = frozenset(
     {"tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model"}
 )
+
+
+MAX_NAME = 80
+"""Characters of a name in a message."""
 
 
 class ModelFolderError(ValueError):
@@ -68,8 +72,8 @@ def check_components(directory: Path, info: FamilyInfo, components: Iterable[str
     with_weights, tokenizers = _with_weights(info), _tokenizers(info)
     for component in components:
         folder = directory / component
-        if not folder.is_dir():
-            raise ModelFolderError(component, "is missing")
+        if not _there(folder, Path.is_dir):
+            raise ModelFolderError(component[:MAX_NAME], "is missing")
         if component in with_weights:
             _read_object(folder / "config.json", component)
             _check_weights(folder)
@@ -126,7 +130,9 @@ def _positions(directory: Path, info: FamilyInfo) -> list[int] | None:
         or len(lengths) != 3
         or not all(type(length) is int and length > 0 for length in lengths)
     ):
-        raise ModelFolderError(component, f"{info.positions_setting} is not a list of three lengths")
+        raise ModelFolderError(
+            component, f"{info.positions_setting} is not a list of three lengths"
+        )
     return lengths
 
 
@@ -177,12 +183,22 @@ def _shards(index: Path) -> set[Path]:
         raise ModelFolderError(folder.name, f"{index.name} has no weight_map")
     shards = {folder / str(name) for name in weight_map.values()}
     for shard in sorted(shards):
-        if shard.parent != folder or not shard.is_file():
-            raise ModelFolderError(folder.name, f"{shard.name} is missing")
+        if shard.parent != folder or not _there(shard, Path.is_file):
+            raise ModelFolderError(folder.name, f"{shard.name[:MAX_NAME]} is missing")
     return shards
 
 
+def _there(path: Path, kind: Callable[[Path], bool]) -> bool:
+    """Whether there is such a file or folder; a name that no file can have is not there."""
+    try:
+        return kind(path)
+    except (OSError, ValueError):
+        return False
+
+
 def _header(file: Path) -> Header:
+    if not file.is_file():  # nor a pipe or a device, which would be read for ever
+        raise ModelFolderError(file.parent.name, f"{file.name} is no file")
     try:
         return read_header(file, MODEL_LIMITS)
     except SafetensorsError as error:
@@ -218,6 +234,8 @@ def _class_of(value: Any) -> str | None:
 
 def _read_object(file: Path, component: str) -> dict[str, Any]:
     try:
+        if not file.is_file():  # nor a pipe or a device, which would be read for ever
+            raise FileNotFoundError(file)
         record = json.loads(
             file.read_text(encoding="utf-8"), parse_constant=_finite, parse_float=_finite
         )

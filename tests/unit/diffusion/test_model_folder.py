@@ -1,6 +1,7 @@
 """What is wrong with a model's folder is told by component, without loading it."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from sfumato_diffusion.families.contract import TextToImage
+from sfumato_diffusion.families.identify import UnidentifiedModelError, identify_family
 from sfumato_diffusion.families.registry import family_info, load_family
 from sfumato_diffusion.model_folder import (
     ModelFolderError,
@@ -88,6 +91,14 @@ def test_shards_by_their_index(model: Path) -> None:
             lambda m: change(m / "scheduler" / "scheduler_config.json", shift=-1.0),
             "scheduler: shift",
         ),
+        (
+            lambda m: change(m / "scheduler" / "scheduler_config.json", base_shift="half"),
+            "scheduler: base_shift must be a number",
+        ),
+        (
+            lambda m: change(m / "transformer" / "config.json", axes_lens=[513, 128, 128]),
+            "transformer: axes_lens is too short for prompts of 512 tokens",
+        ),
     ],
 )
 def test_the_component_is_named(damage: Callable[[Path], Any], told: str, model: Path) -> None:
@@ -115,6 +126,34 @@ def test_weights_that_must_not_be_read(
     assert refusal.value.component == "transformer"
 
 
+@pytest.mark.parametrize("name", ["model_index.json", "transformer/config.json", DENOISER])
+def test_a_pipe_is_not_read(name: str, model: Path) -> None:
+    (model / name).unlink()
+    os.mkfifo(model / name)
+    with pytest.raises((ModelFolderError, UnidentifiedModelError)):
+        check_model_folder(model, identify_family(str(model)))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda m: change(m / "model_index.json", **{"x" * 5000: ["a", "B"]}),
+        lambda m: split(m, lost="x" * 5000),
+        lambda m: split(m, lost="x\0"),
+    ],
+)
+def test_names_that_no_file_can_have(damage: Callable[[Path], Any], model: Path) -> None:
+    damage(model)
+    with pytest.raises(ModelFolderError, match="is missing"):
+        check_model_folder(model, Z_IMAGE)
+
+
+def test_an_index_that_is_nested_too_deep(model: Path) -> None:
+    (model / "model_index.json").write_text("[" * 200_000)
+    with pytest.raises(UnidentifiedModelError):
+        identify_family(str(model))
+
+
 def test_a_whole_file_beside_the_shards_is_checked_too(model: Path) -> None:
     split(model)
     (model / "transformer" / "model.safetensors").write_bytes(b"\x80\x04K\x01.")
@@ -133,7 +172,17 @@ def test_the_longest_side_is_the_models(model: Path, tiny_model: Callable[[str],
     assert max_side(model, Z_IMAGE) == Z_IMAGE.maximum_side
 
 
-@pytest.mark.parametrize("lengths", ["many", [], [128], [1536, 128, 0], [1536, 128, 128.0], 128])
+def test_the_longest_prompt_finds_positions(model: Path) -> None:
+    change(model / "transformer" / "config.json", axes_lens=[514, 128, 128])
+    check_model_folder(model, Z_IMAGE)
+    pipeline = load_family("z-image").load_pipeline(model, precision="fp32")
+    request = TextToImage(prompt="fox " * 600, width=64, height=64, steps=1, seed=0)
+    assert load_family("z-image").generate(pipeline, request).size == (64, 64)
+
+
+@pytest.mark.parametrize(
+    "lengths", ["many", [], [1536, 128], [1536, 128, 0], [1536, 128, 128.0], 128]
+)
 def test_positions_that_are_no_numbers(lengths: Any, model: Path) -> None:
     change(model / "transformer" / "config.json", axes_lens=lengths)
     with pytest.raises(ModelFolderError, match="transformer: axes_lens"):

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from sfumato_diffusion.model_files import ModelNotFoundError, locate_model
 from sfumato_diffusion.source_revision import find_snapshot, hub_cache_roots, source_revision
 
 SHA_A, SHA_B = "a" * 40, "b" * 40
@@ -99,11 +98,3 @@ def test_cache_roots_in_order_without_duplicates(tmp_path: Path) -> None:
 
 def test_first_root_wins(hub: Path, tmp_path: Path) -> None:
     assert find_snapshot("org/name", [tmp_path / "none", hub]) is not None
-
-
-def test_a_model_that_is_not_here_is_not_found(hub: Path, directory: Path) -> None:
-    assert locate_model(str(directory), []) == directory
-    with pytest.raises(ModelNotFoundError, match="org/name"):
-        locate_model("org/name", [hub])
-    (hub / "models--org--name" / "snapshots" / SHA_A / "model_index.json").write_text("{}")
-    assert locate_model("org/name", [hub]).name == SHA_A

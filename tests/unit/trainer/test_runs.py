@@ -1,14 +1,17 @@
 """Base models of runs, found without loading anything."""
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from sfumato_chassis.errors import NotFound, Reason
+from sfumato_chassis.errors import FailedPrecondition, NotFound, Reason
 from sfumato_trainer.run_request import BaseModel
 from sfumato_trainer.runs import resolve_base
 
 ABSENT = BaseModel(kind="hub", reference="Tongyi-MAI/Z-Image", revision="main", message={})
+COMMIT = "c" * 40
 
 
 @pytest.fixture(autouse=True)
@@ -28,3 +31,27 @@ def test_a_repository_that_is_not_here_and_may_not_be_fetched() -> None:
     with pytest.raises(NotFound, match="Tongyi-MAI/Z-Image") as refusal:
         resolve_base(ABSENT, None, (), may_download=False)
     assert refusal.value.reason is Reason.RESOURCE_NOT_FOUND
+
+
+@pytest.fixture
+def snapshot(tiny_model: Callable[[str], Path], tmp_path: Path) -> Path:
+    """All of a repository that ``ABSENT`` names, on this machine."""
+    repository = tmp_path / "hub" / "models--Tongyi-MAI--Z-Image"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(COMMIT)
+    return Path(shutil.copytree(tiny_model("z-image"), repository / "snapshots" / COMMIT))
+
+
+def test_a_repository_that_is_here_is_looked_through_although_it_might_be_fetched(
+    snapshot: Path,
+) -> None:
+    base = resolve_base(ABSENT, None, (), may_download=True)
+    assert (base.folder, base.max_side) == (snapshot, 2048)
+
+
+def test_what_an_interrupted_download_left_is_fetched_later(snapshot: Path) -> None:
+    (snapshot / "transformer" / "diffusion_pytorch_model.safetensors").unlink()
+    assert resolve_base(ABSENT, None, (), may_download=True).folder is None
+    with pytest.raises(FailedPrecondition) as refusal:
+        resolve_base(ABSENT, None, (), may_download=False)
+    assert refusal.value.details == {"component": "transformer"}

@@ -60,8 +60,10 @@ def _by_explicit_name(name: str) -> FamilyInfo:
 
 def _pipeline_class(directory: Path) -> str | None:
     try:
-        index = json.loads((directory / "model_index.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        file = directory / "model_index.json"
+        # A pipe or a device would be read for ever.
+        index = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+    except (OSError, ValueError, RecursionError):
         return None
     name = index.get("_class_name") if isinstance(index, dict) else None
     return name if isinstance(name, str) else None
