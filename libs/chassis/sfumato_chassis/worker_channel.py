@@ -379,7 +379,11 @@ def write_whole(path: Path, text: str) -> None:
     """Replaces a small file in one step; its readers see the old text or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     staged = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    staged.write_text(text, encoding="utf-8")
-    flush(staged)
-    staged.replace(path)
+    try:
+        staged.write_text(text, encoding="utf-8")
+        flush(staged)
+        staged.replace(path)
+    except OSError:
+        staged.unlink(missing_ok=True)
+        raise
     flush(path.parent)

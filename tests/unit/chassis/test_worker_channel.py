@@ -20,7 +20,7 @@ from sfumato_chassis.identifiers import random_name
 from sfumato_chassis.job_store import JobStore
 from sfumato_chassis.jobs import Job, NewEvent, interrupted_event
 from sfumato_chassis.process import is_alive, kill
-from sfumato_chassis.worker_channel import WorkerChannel, WorkerHandle
+from sfumato_chassis.worker_channel import WorkerChannel, WorkerHandle, write_whole
 from sfumato_chassis.worker_session import EXIT_BROKEN, EXIT_LAPSED
 from tiny_worker import EXIT_DRAINED, EXIT_FENCED
 
@@ -385,3 +385,11 @@ async def test_a_worker_whose_session_breaks_ends(
     handle.work = worker_pb2.WorkItem(job=job.name, configuration_json=b"{")
     handle.changed.set()
     assert await asyncio.to_thread(exit_code, handle, executor) == EXIT_BROKEN
+
+
+def test_a_file_that_cannot_be_replaced_leaves_nothing_staged(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    with pytest.raises(OSError, match="taken"):
+        write_whole(taken, "text")
+    assert list(tmp_path.iterdir()) == [taken]
