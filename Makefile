@@ -25,6 +25,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[dev]'
+	$(BIN)/python -m compileall -q $(SOURCES) $(GENERATED) # as pip does for what it copies
 	touch $@
 
 $(PROTO_VENV)/.ready: tools/requirements-protos.txt

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import obstore
+from obstore.exceptions import BaseError as ObstoreError
+from obstore.store import LocalStore
 from sqlalchemy import Connection, delete, insert, select, update
 
 from sfumato_chassis.clock import Clock
@@ -61,6 +64,7 @@ class BlobFolder:
         (root / FOLDER).mkdir(parents=True, exist_ok=True)
         flush(root)
         self.root = root
+        self._store = LocalStore(root)
         self._new_name = new_name
         self._failpoint = failpoint
 
@@ -77,28 +81,19 @@ class BlobFolder:
         if self._touch(digest) and self.holds(digest):
             return digest
         staged = f"{STAGING}/{self._new_name('blob')}"
-        self._write(staged, key_of(digest), data)
+        try:
+            obstore.put(self._store, staged, data)
+            self._failpoint("blob.staged")
+            flush(self.root / staged)
+            self._failpoint("blob.flushed")
+            obstore.rename(self._store, staged, key_of(digest))
+        except (OSError, ObstoreError):
+            (self.root / staged).unlink(missing_ok=True)
+            raise
         self._failpoint("blob.renamed")
         flush(self.path(digest).parent)
         flush(self.path(digest).parent.parent)
         return digest
-
-    def _write(self, staged: str, key: str, data: bytes | Path) -> None:
-        # Loaded with the first blob: a service is ready the sooner.
-        import obstore
-        from obstore.exceptions import BaseError
-        from obstore.store import LocalStore
-
-        store = LocalStore(self.root)
-        try:
-            obstore.put(store, staged, data)
-            self._failpoint("blob.staged")
-            flush(self.root / staged)
-            self._failpoint("blob.flushed")
-            obstore.rename(store, staged, key)
-        except (OSError, BaseError):
-            (self.root / staged).unlink(missing_ok=True)
-            raise
 
     def holds(self, digest: str) -> bool:
         """Whether a blob is there, byte for byte. Reads the whole of it."""

@@ -4,7 +4,6 @@ A service must be ready fast and need not have typer, rich or the client's stubs
 loaded by name and only when it is asked for.
 """
 
-import gc
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -26,7 +25,6 @@ def main() -> int:
 def run(arguments: Sequence[str]) -> int:
     """Serves, or leaves the arguments to the client."""
     if arguments[:1] == ["serve"]:
-        gc.disable()  # see sfumato_chassis.serve.main, which has it on again once the server is ready
         from sfumato_chassis.serve import main as serve
 
         return serve(arguments[1:])

@@ -1,70 +1,26 @@
 """Structured logs. Each line carries the request id and job it belongs to."""
 
-from __future__ import annotations
-
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cached_property, partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import Any, TextIO, cast
 
 from sfumato_chassis.config import ConfigError
 
-if TYPE_CHECKING:
+# structlog.dev imports rich wherever rich is installed, which would double the time that structlog
+# takes to load. The renderers here do not use it.
+_rich = sys.modules.get("rich")
+sys.modules["rich"] = None  # type: ignore[assignment]
+try:
     import structlog
+finally:
+    del sys.modules["rich"]
+    if _rich is not None:
+        sys.modules["rich"] = _rich
 
+Logger = structlog.stdlib.BoundLogger
 SECRET_KEYS = frozenset({"token", "api_key", "authorization", "password", "secret"})
-
-
-class Structlog:
-    """structlog, loaded with the first line or call: a service is ready a twentieth sooner."""
-
-    def __init__(self) -> None:
-        self._configure: Callable[[], None] | None = None
-
-    @cached_property
-    def _module(self) -> Any:
-        # structlog.dev imports rich wherever rich is installed, which would double the time of loading.
-        # The renderers here do not use it.
-        rich = sys.modules.get("rich")
-        sys.modules["rich"] = None  # type: ignore[assignment]
-        try:
-            return import_module("structlog")
-        finally:
-            del sys.modules["rich"]
-            if rich is not None:
-                sys.modules["rich"] = rich
-
-    def load(self) -> Any:
-        """The module, configured."""
-        module, configure = self._module, self._configure
-        if configure is not None:
-            self._configure = None
-            configure()
-        return module
-
-    def configure_with(self, configure: Callable[[], None]) -> None:
-        """Has ``configure`` called before the next use."""
-        self._configure = configure
-
-
-_structlog = Structlog()
-
-
-class LateLogger:
-    """A module's logger, made with its first line."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._made: Any = None
-
-    def __getattr__(self, method: str) -> Any:
-        structlog = _structlog.load()
-        if self._made is None:
-            self._made = structlog.get_logger(module=self._name)
-        return getattr(self._made, method)
 
 
 class LogStream:
@@ -111,16 +67,6 @@ def configure_logging(*, level: str, json_lines: bool, stream: TextIO | None = N
     levels = logging.getLevelNamesMapping()
     if level.upper() not in levels:
         raise ConfigError(f"log.level {level}: must be debug, info, warning or error")
-    lines = cast(TextIO, LogStream(stream or sys.stderr))
-    _structlog.configure_with(
-        partial(configure_structlog, levels[level.upper()], lines, json_lines=json_lines)
-    )
-
-
-def configure_structlog(level: int, stream: TextIO, *, json_lines: bool) -> None:
-    """Sets up structlog."""
-    import structlog
-
     renderer: structlog.typing.Processor
     if json_lines:
         renderer = structlog.processors.JSONRenderer(ensure_ascii=False)
@@ -138,19 +84,19 @@ def configure_structlog(level: int, stream: TextIO, *, json_lines: bool) -> None
         processors.append(structlog.processors.format_exc_info)
     structlog.configure(
         processors=[*processors, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(stream),
+        wrapper_class=structlog.make_filtering_bound_logger(levels[level.upper()]),
+        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, LogStream(stream or sys.stderr))),
         cache_logger_on_first_use=True,
     )
 
 
-def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+def get_logger(name: str) -> Logger:
     """The logger of a module."""
-    return cast("structlog.stdlib.BoundLogger", LateLogger(name))
+    return cast(Logger, structlog.get_logger(module=name))
 
 
 @contextmanager
 def log_context(**values: Any) -> Iterator[None]:
     """Adds ``values`` to every line logged within."""
-    with _structlog.load().contextvars.bound_contextvars(**values):
+    with structlog.contextvars.bound_contextvars(**values):
         yield

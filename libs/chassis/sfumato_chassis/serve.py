@@ -61,11 +61,11 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs ``sfumato serve``; answers the exit code: 0, or 78 for a configuration that cannot be used."""
-    # Hundreds of modules load now and stay; to walk through them again and again while they do takes a
-    # seventh of the start. The collector is on again once the server is ready.
-    gc.disable()
     parsed = parse_arguments(arguments)
     names = [name for name in SERVICES if not parsed.only or name in parsed.only]
+    # Hundreds of modules load now and stay; to walk through them again and again while they do takes a
+    # tenth of the start. `run` has the collector on again once the server is ready.
+    gc.disable()
     try:
         config = read_config(parsed)
         from sfumato_chassis.serving import run
@@ -74,4 +74,6 @@ def main(arguments: Sequence[str]) -> int:
     except ConfigError as error:
         sys.stderr.write(f"sfumato serve: {error}\n")
         return EXIT_MISCONFIGURED
+    finally:
+        gc.enable()
     return 0
