@@ -31,8 +31,16 @@ def at_least(minimum: float, default: Number, *, at_most: float = math.inf) -> N
     return bounded
 
 
-class ConfigError(Exception):
+class StartError(Exception):
+    """A process of services cannot start; the message is one line for whoever started it."""
+
+
+class ConfigError(StartError):
     """The configuration cannot be used; the message names the setting and where it was set."""
+
+
+class StorageError(StartError):
+    """The configuration is right, but what it names cannot be read or written now."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,11 +14,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sfumato_chassis.config import CHASSIS_SECTIONS, Config, ConfigError, load_config
+from sfumato_chassis.config import CHASSIS_SECTIONS, Config, ConfigError, StartError, load_config
 
 SERVICES = ("datasets", "trainer", "generator")
 EXIT_MISCONFIGURED = 78
 """EX_CONFIG of sysexits(3)."""
+EXIT_STORAGE = 74
+"""EX_IOERR of sysexits(3)."""
 
 
 def all_sections() -> dict[str, type]:
@@ -60,7 +62,11 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs ``sfumato serve``; answers the exit code: 0, or 78 for a configuration that cannot be used."""
+    """Runs ``sfumato serve``; answers the exit code.
+
+    That is 0 after a signal to stop, 78 for a configuration that cannot be used, and 74 for files or a
+    database that cannot be read or written.
+    """
     parsed = parse_arguments(arguments)
     names = [name for name in SERVICES if not parsed.only or name in parsed.only]
     # Hundreds of modules load now and stay; to walk through them again and again while they do takes a
@@ -71,9 +77,9 @@ def main(arguments: Sequence[str]) -> int:
         from sfumato_chassis.serving import run
 
         asyncio.run(run(config, names))
-    except ConfigError as error:
+    except StartError as error:
         sys.stderr.write(f"sfumato serve: {error}\n")
-        return EXIT_MISCONFIGURED
+        return EXIT_MISCONFIGURED if isinstance(error, ConfigError) else EXIT_STORAGE
     finally:
         gc.enable()
     return 0

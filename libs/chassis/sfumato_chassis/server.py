@@ -67,8 +67,16 @@ class Server:
         """Starts everything; answers the address.
 
         Raises:
-            ConfigError: The address is not loopback, or taken.
+            ConfigError: The address is not loopback, or it or the metrics' port is taken.
         """
+        try:
+            self._open_metrics()
+            return await self._start()
+        except BaseException:
+            await self._close()
+            raise
+
+    async def _start(self) -> str:
         for service in self._services:
             service.mount(self._server)
         blobs_pb2_grpc.add_BlobServiceServicer_to_server(
@@ -88,8 +96,6 @@ class Server:
         for name in ["", *names]:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         self._background.spawn(keep_running("maintenance", self._maintain, self._platform.clock))
-        if self._config.metrics_port:
-            self._close_metrics = open_endpoint(self._metrics, self._config.metrics_port)
         return address
 
     async def stop(self) -> None:
@@ -101,9 +107,20 @@ class Server:
         limits = self._platform.drain_limits
         await each(within(limits.service_seconds, service.drain()) for service in self._services)
         await self._server.stop(limits.stream_seconds)
+        await self._close()
+        log.info("stopped")
+
+    async def _close(self) -> None:
         await each(service.stop() for service in self._services)
         self._close_metrics()
-        log.info("stopped")
+
+    def _open_metrics(self) -> None:
+        port = self._config.metrics_port
+        if port:
+            try:
+                self._close_metrics = open_endpoint(self._metrics, port)
+            except OSError as error:
+                raise ConfigError(f"server.metrics_port {port}: {error.strerror}") from error
 
     def _bind(self) -> str:
         host = self._config.host
@@ -115,7 +132,7 @@ class Server:
         try:
             port = self._server.add_insecure_port(wanted)
         except RuntimeError as error:
-            raise ConfigError(f"cannot listen on {wanted}: {error}") from error
+            raise ConfigError(f"cannot listen on {wanted}: it is taken, or not of this host") from error
         return f"{host}:{port}"
 
     async def _maintain(self) -> None:

@@ -6,13 +6,24 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import IO
 
+from sqlalchemy.exc import DBAPIError
+
 from sfumato_chassis.clock import SystemClock
-from sfumato_chassis.config import Config, ConfigError, LogConfig, ServerConfig
+from sfumato_chassis.config import (
+    Config,
+    ConfigError,
+    LogConfig,
+    ServerConfig,
+    StorageConfig,
+    StorageError,
+)
+from sfumato_chassis.disk_space import is_disk_full
 from sfumato_chassis.failpoints import from_environment
 from sfumato_chassis.identifiers import random_name
 from sfumato_chassis.logging import configure_logging, get_logger
@@ -29,6 +40,7 @@ async def run(config: Config, names: Sequence[str]) -> None:
 
     Raises:
         ConfigError: The configuration, or the database that it names, cannot be used.
+        StorageError: Files or the database cannot be read or written.
     """
     logging = config.section(LogConfig)
     configure_logging(level=logging.level, json_lines=logging.json)
@@ -36,21 +48,9 @@ async def run(config: Config, names: Sequence[str]) -> None:
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stopping.set)
-    platform = open_platform(
-        config,
-        clock=SystemClock(),
-        new_name=random_name,
-        failpoint=from_environment(os.environ),
-    )
-    locks = [lock_service(platform.data_dir / "run", name) for name in names]
-    try:
-        apps = [import_module(f"sfumato_{name}.app") for name in names]
-        await prepare_database(platform.database, [CHASSIS_SCHEMA, *(app.SCHEMA for app in apps)])
-        for app in apps:
-            platform.check_addresses(names, app.NEEDS)
-        services = [app.build(platform) for app in apps]
-        server = Server(platform, services, metrics=Metrics())
-        address = await server.start()
+    with ExitStack() as held:
+        with storage_errors(config.section(StorageConfig).data_dir):
+            server, address = await start(config, names, held)
         sys.stdout.write(f"sfumato: {', '.join(names)} on {address}\n")
         sys.stdout.flush()
         gc.freeze()
@@ -62,10 +62,43 @@ async def run(config: Config, names: Sequence[str]) -> None:
         except TimeoutError:
             # Whatever still runs is taken up, or missed, by the next start.
             log.exception("draining took too long")
-    finally:
-        platform.database.close()
-        for lock in locks:
-            lock.close()
+
+
+async def start(config: Config, names: Sequence[str], held: ExitStack) -> tuple[Server, str]:
+    """Opens the store and starts the services; answers the server and its address.
+
+    Args:
+        held: Takes what is to be closed when the server has stopped.
+    """
+    platform = open_platform(
+        config,
+        clock=SystemClock(),
+        new_name=random_name,
+        failpoint=from_environment(os.environ),
+    )
+    for name in names:
+        held.enter_context(lock_service(platform.data_dir / "run", name))
+    held.callback(platform.database.close)
+    apps = [import_module(f"sfumato_{name}.app") for name in names]
+    await prepare_database(platform.database, [CHASSIS_SCHEMA, *(app.SCHEMA for app in apps)])
+    for app in apps:
+        platform.check_addresses(names, app.NEEDS)
+    server = Server(platform, [app.build(platform) for app in apps], metrics=Metrics())
+    return server, await server.start()
+
+
+@contextmanager
+def storage_errors(data_dir: Path) -> Iterator[None]:
+    """Turns what the file system and the database raise during a start into StorageError."""
+    try:
+        yield
+    except (OSError, DBAPIError) as error:
+        log.debug("could not start", exc_info=True)
+        if is_disk_full(error):
+            raise StorageError(f"no space is left for {data_dir}") from error
+        if isinstance(error, DBAPIError):
+            raise StorageError(f"the database: {error.orig}") from error
+        raise StorageError(f"{error.filename or data_dir}: {error.strerror or error}") from error
 
 
 def lock_service(folder: Path, name: str) -> IO[bytes]:

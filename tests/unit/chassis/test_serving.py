@@ -1,0 +1,118 @@
+"""A start that cannot be: one line that says why, and a code that tells whose fault it is."""
+
+import errno
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from sfumato_chassis.config import ConfigError, StorageError
+from sfumato_chassis.serve import EXIT_MISCONFIGURED, EXIT_STORAGE
+from sfumato_chassis.serving import storage_errors
+
+SFUMATO = Path(sys.executable).with_name("sfumato")
+START_SECONDS = 60
+
+
+def serve(data_dir: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [SFUMATO, "serve", "--port", "0", "--data-dir", data_dir],
+        capture_output=True,
+        text=True,
+        cwd=data_dir.parent,
+        env={**os.environ, **settings},
+        timeout=START_SECONDS,
+    )
+
+
+def a_file_for_a_folder(data_dir: Path) -> None:
+    (data_dir / "blobs").write_bytes(b"")
+
+
+def a_folder_for_the_database(data_dir: Path) -> None:
+    (data_dir / "sfumato.sqlite3").mkdir()
+
+
+def a_database_that_is_none(data_dir: Path) -> None:
+    (data_dir / "sfumato.sqlite3").write_bytes(b"these are not the bytes of a database" * 100)
+
+
+def a_database_without_a_table(data_dir: Path) -> None:
+    assert serve(data_dir, SFUMATO_SERVER_HOST="192.0.2.1").returncode == EXIT_MISCONFIGURED
+    with sqlite3.connect(data_dir / "sfumato.sqlite3") as connection:
+        connection.execute("DROP TABLE chassis_leases")
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (a_file_for_a_folder, "/data/blobs/sha256: Not a directory"),
+        (a_folder_for_the_database, "the database: unable to open database file"),
+        (a_database_that_is_none, "the database: file is not a database"),
+        (a_database_without_a_table, "the database: no such table: chassis_leases"),
+    ],
+)
+def test_what_cannot_be_used_is_named_in_one_line(
+    tmp_path: Path, damage: Callable[[Path], None], told: str
+) -> None:
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    damage(data_dir)
+    ended = serve(data_dir)
+    assert ended.returncode == EXIT_STORAGE
+    assert ended.stdout == ""
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("sfumato serve: ")
+    assert line.endswith(told)
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def test_a_metrics_port_that_is_taken_is_a_fault_of_the_configuration(
+    tmp_path: Path, taken_port: int
+) -> None:
+    ended = serve(tmp_path / "data", SFUMATO_SERVER_METRICS_PORT=str(taken_port))
+    assert ended.returncode == EXIT_MISCONFIGURED
+    assert ended.stderr == (
+        f"sfumato serve: server.metrics_port {taken_port}: Address already in use\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device", "/data/run/trainer.lock"),
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+    ],
+)
+def test_a_full_disk_is_told_as_such(error: OSError) -> None:
+    with (
+        pytest.raises(StorageError, match=r"^no space is left for /data$"),
+        storage_errors(Path("/data")),
+    ):
+        raise error
+
+
+def test_a_database_that_cannot_grow_is_told_as_a_full_disk() -> None:
+    full = sqlite3.OperationalError("database or disk is full")
+    full.sqlite_errorcode = sqlite3.SQLITE_FULL
+    with (
+        pytest.raises(StorageError, match=r"^no space is left for /data$"),
+        storage_errors(Path("/data")),
+    ):
+        raise OperationalError("INSERT", {}, full) from full
+
+
+def test_a_fault_of_the_configuration_stays_one() -> None:
+    with pytest.raises(ConfigError), storage_errors(Path("/data")):
+        raise ConfigError("server.host 0.0.0.0: only loopback addresses")
