@@ -6,6 +6,7 @@ an error, in the file and in the environment. ``sfumato config show`` prints eve
 
 import dataclasses
 import math
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -29,6 +30,17 @@ def at_least(minimum: float, default: Number, *, at_most: float = math.inf) -> N
         default=default, metadata={"minimum": minimum, "maximum": at_most}
     )
     return bounded
+
+
+def written_as(pattern: str, default: str, *, forms: str) -> str:
+    """A field of a section whose text fits ``pattern``, which ``load_config`` checks; ``forms`` says so."""
+    fitting: str = dataclasses.field(default=default, metadata={"pattern": pattern, "forms": forms})
+    return fitting
+
+
+def device_field() -> str:
+    """A field of a section that names the device of a service."""
+    return written_as(r"cpu|cuda:(0|[1-9]\d{0,3})", "cpu", forms="cpu or cuda:<n>")
 
 
 class StartError(Exception):
@@ -90,7 +102,9 @@ class LogConfig:
         json: One JSON object a line; otherwise lines for people.
     """
 
-    level: str = "info"
+    level: str = written_as(
+        "debug|info|warning|error", "info", forms="debug, info, warning or error"
+    )
     json: bool = False
 
 
@@ -239,14 +253,14 @@ def check_environment(environment: Mapping[str, str], sections: Mapping[str, typ
 
 
 def check_bounds(value: Any, field: dataclasses.Field[Any], where: str) -> None:
-    """Refuses a value below the field's smallest or above its largest."""
-    if not field.metadata:
-        return
-    minimum, maximum = field.metadata["minimum"], field.metadata["maximum"]
-    if value < minimum:
-        raise ConfigError(f"{where}: must be at least {minimum:.16g}")
-    if value > maximum:
-        raise ConfigError(f"{where}: must be at most {maximum:.16g}")
+    """Refuses a value that :func:`at_least` or :func:`written_as` of its field does not allow."""
+    allowed = field.metadata
+    if "minimum" in allowed and value < allowed["minimum"]:
+        raise ConfigError(f"{where}: must be at least {allowed['minimum']:.16g}")
+    if "maximum" in allowed and value > allowed["maximum"]:
+        raise ConfigError(f"{where}: must be at most {allowed['maximum']:.16g}")
+    if "pattern" in allowed and re.fullmatch(allowed["pattern"], value) is None:
+        raise ConfigError(f"{where}: must be {allowed['forms']}, not {value!r}")
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
-from sfumato_chassis.config import ConfigError
-
 # structlog.dev imports rich wherever rich is installed, which would double the time that structlog
 # takes to load. The renderers here do not use it.
 _rich = sys.modules.get("rich")
@@ -60,13 +58,7 @@ def configure_logging(*, level: str, json_lines: bool, stream: TextIO | None = N
         level: ``debug``, ``info``, ``warning`` or ``error``.
         json_lines: One JSON object a line; otherwise a line for people.
         stream: Where to; standard error if not given.
-
-    Raises:
-        ConfigError: There is no such level.
     """
-    levels = logging.getLevelNamesMapping()
-    if level.upper() not in levels:
-        raise ConfigError(f"log.level {level}: must be debug, info, warning or error")
     renderer: structlog.typing.Processor
     if json_lines:
         renderer = structlog.processors.JSONRenderer(ensure_ascii=False)
@@ -84,7 +76,9 @@ def configure_logging(*, level: str, json_lines: bool, stream: TextIO | None = N
         processors.append(structlog.processors.format_exc_info)
     structlog.configure(
         processors=[*processors, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(levels[level.upper()]),
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[level.upper()]
+        ),
         logger_factory=structlog.WriteLoggerFactory(cast(TextIO, LogStream(stream or sys.stderr))),
         cache_logger_on_first_use=True,
     )

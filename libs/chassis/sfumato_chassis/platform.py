@@ -153,6 +153,9 @@ class Service(Protocol):
     proto_name: str
     """Full name of its proto service, for health and reflection."""
 
+    device: str
+    """Where its workers compute; ``cpu`` too for one without workers."""
+
     def mount(self, server: grpc.aio.Server) -> None:
         """Adds its servicers."""
         ...

@@ -132,7 +132,9 @@ class Server:
         try:
             port = self._server.add_insecure_port(wanted)
         except RuntimeError as error:
-            raise ConfigError(f"cannot listen on {wanted}: it is taken, or not of this host") from error
+            raise ConfigError(
+                f"cannot listen on {wanted}: it is taken, or not of this host"
+            ) from error
         return f"{host}:{port}"
 
     async def _maintain(self) -> None:

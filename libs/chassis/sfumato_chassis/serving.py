@@ -23,6 +23,7 @@ from sfumato_chassis.config import (
     StorageConfig,
     StorageError,
 )
+from sfumato_chassis.device_claims import claim_device, claims_folder
 from sfumato_chassis.disk_space import is_disk_full
 from sfumato_chassis.failpoints import from_environment
 from sfumato_chassis.identifiers import random_name
@@ -83,7 +84,12 @@ async def start(config: Config, names: Sequence[str], held: ExitStack) -> tuple[
     await prepare_database(platform.database, [CHASSIS_SCHEMA, *(app.SCHEMA for app in apps)])
     for app in apps:
         platform.check_addresses(names, app.NEEDS)
-    server = Server(platform, [app.build(platform) for app in apps], metrics=Metrics())
+    services = [app.build(platform) for app in apps]
+    for service in services:
+        if service.device != "cpu":
+            claim = claim_device(claims_folder(), service.device, platform.database.url)
+            held.enter_context(claim)
+    server = Server(platform, services, metrics=Metrics())
     return server, await server.start()
 
 

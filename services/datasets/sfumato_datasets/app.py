@@ -23,6 +23,7 @@ class DatasetsService:
     """Implements :class:`sfumato_chassis.platform.Service`."""
 
     proto_name = datasets_pb2.DESCRIPTOR.services_by_name["DatasetsService"].full_name
+    device = "cpu"
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform

@@ -35,6 +35,7 @@ class GeneratorService:
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
         config = platform.config.section(GeneratorConfig)
+        self.device = config.device
         self._engine = GenerationEngine(platform, config, lambda: resolver_of(platform, config))
 
     def mount(self, server: grpc.aio.Server) -> None:

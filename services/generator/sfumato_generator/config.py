@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato_chassis.config import MAX_RETENTION_HOURS, ConfigError, at_least
-
-PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+from sfumato_chassis.config import MAX_RETENTION_HOURS, at_least, device_field, written_as
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,16 +22,12 @@ class GeneratorConfig:
     """
 
     model_roots: tuple[Path, ...] = ()
-    device: str = "cpu"
-    precision: str = "auto"
+    device: str = device_field()
+    precision: str = written_as("auto|fp32|bf16|fp16", "auto", forms="auto, fp32, bf16 or fp16")
     max_resident_models: int = at_least(1, 1)
     idle_unload_seconds: float = at_least(0, 600.0)
     max_queued_generations: int = at_least(0, 100)
     generation_retention_hours: float = at_least(0, 24.0, at_most=MAX_RETENTION_HOURS)
-
-    def __post_init__(self) -> None:
-        if self.precision not in PRECISIONS:
-            raise ConfigError(f"generator.precision: must be one of {', '.join(PRECISIONS)}")
 
 
 SECTION = GeneratorConfig

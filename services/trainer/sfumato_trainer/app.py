@@ -29,6 +29,7 @@ class TrainerService:
         self._platform = platform
         datasets = DatasetReader(lambda: platform.address_of("datasets"))
         config = platform.config.section(TrainerConfig)
+        self.device = config.device
         self._engine = TrainingEngine(platform, config, datasets)
 
     def mount(self, server: grpc.aio.Server) -> None:

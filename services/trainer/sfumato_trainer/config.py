@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato_chassis.config import at_least
+from sfumato_chassis.config import at_least, device_field
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,7 +21,7 @@ class TrainerConfig:
     """
 
     model_roots: tuple[Path, ...] = ()
-    device: str = "cpu"
+    device: str = device_field()
     max_queued_runs: int = at_least(0, 100)
     max_idle_attempts: int = at_least(1, 5)
     pin_minutes: float = at_least(0.1, 60.0, at_most=1440.0)

@@ -24,6 +24,8 @@ DRAIN_SECONDS = 1.0
 class RecordingService:
     """Notes what it is told; its drain may hang."""
 
+    device = "cpu"
+
     def __init__(self, name: str, told: list[str], *, hangs: bool) -> None:
         self.proto_name = name
         self._told = told

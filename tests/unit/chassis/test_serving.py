@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from deployment import ServeProcess
 from sfumato_chassis.config import ConfigError, StorageError
 from sfumato_chassis.serve import EXIT_MISCONFIGURED, EXIT_STORAGE
 from sfumato_chassis.serving import storage_errors
@@ -85,6 +86,26 @@ def test_a_metrics_port_that_is_taken_is_a_fault_of_the_configuration(
     assert ended.returncode == EXIT_MISCONFIGURED
     assert ended.stderr == (
         f"sfumato serve: server.metrics_port {taken_port}: Address already in use\n"
+    )
+
+
+def test_a_device_that_another_deployment_uses_is_refused(tmp_path: Path) -> None:
+    environment = {
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "SFUMATO_ADDRESSES_TRAINER": "[::1]:1",
+    }
+    environment |= {f"SFUMATO_{name}_DEVICE": "cuda:0" for name in ("TRAINER", "GENERATOR")}
+    for folder in ("data", "other"):
+        (tmp_path / folder).mkdir()
+    first = ServeProcess(tmp_path / "data", environment=environment)
+    first.start()
+    try:
+        refused = serve(tmp_path / "other", **environment)
+    finally:
+        first.stop()
+    assert refused.returncode == EXIT_MISCONFIGURED
+    assert refused.stderr.startswith(
+        "sfumato serve: device cuda:0: the services that use it on one "
     )
 
 

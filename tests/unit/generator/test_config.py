@@ -10,6 +10,9 @@ from sfumato_generator.config import GeneratorConfig
     ("field", "value"),
     [
         ("precision", "fp8"),
+        ("device", "gpu"),
+        ("device", "cuda"),
+        ("device", "cuda:01"),
         ("max_resident_models", 0),
         ("idle_unload_seconds", -1.0),
         ("max_queued_generations", -1),
