@@ -144,8 +144,8 @@ def state_after(state: JobState, event: NewEvent | Event) -> JobState:
             return state
 
 
-def taken_in(state: JobState, event: NewEvent) -> NewEvent:
-    """``event`` as a job in ``state`` takes it.
+def as_recorded(state: JobState, event: NewEvent) -> NewEvent:
+    """``event`` as the log of a job in ``state`` records it.
 
     A Cancel that was acknowledged holds: whatever ends the attempt after that ends the job CANCELLED. A
     result that was on its way is dropped and nothing is published; a failure is dropped as well, since
@@ -158,7 +158,7 @@ def taken_in(state: JobState, event: NewEvent) -> NewEvent:
 
 def number_events(job: Job, events: Sequence[NewEvent], now: datetime) -> Sequence[Event]:
     """``events`` as they follow in the log of ``job``, none of them later than ``now``."""
-    taken = [taken_in(job.state, event) for event in events]
+    recorded = [as_recorded(job.state, event) for event in events]
     return [
         Event(
             sequence=sequence,
@@ -166,7 +166,7 @@ def number_events(job: Job, events: Sequence[NewEvent], now: datetime) -> Sequen
             kind=event.kind,
             data=event.data,
         )
-        for sequence, event in enumerate(taken, start=job.last_sequence + 1)
+        for sequence, event in enumerate(recorded, start=job.last_sequence + 1)
     ]
 
 

@@ -16,7 +16,7 @@ from sfumato_client.channel import Addresses, Connection
 from sfumato_client.cli import datasets, generating, local, training
 from sfumato_client.cli.failures import ExitCode, describe_local_error
 from sfumato_client.cli.output import watched_output
-from sfumato_client.cli.session import Patience, Session
+from sfumato_client.cli.session import RetryPolicies, Session
 
 EPILOG = (
     "Exit codes: 0 ok, 1 the job failed, 2 wrong usage, argument or file, 3 not found, 4 refused,"
@@ -121,7 +121,9 @@ def build(arguments: Sequence[str]) -> typer.Typer:
             connection = replace(connection, addresses=Addresses.all_at(address))
         context.obj = Session(
             connection=connection,
-            patience=Patience() if retry_seconds is None else Patience.of(retry_seconds),
+            retries=RetryPolicies()
+            if retry_seconds is None
+            else RetryPolicies.within(retry_seconds),
             as_json=as_json,
             trace=trace,
             arguments=arguments,

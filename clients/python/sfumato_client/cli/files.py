@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 
 
-def check_folder(folder: Path) -> None:
-    """Whether files can be written below `folder`, which need not be there yet.
+def check_folder_writable(folder: Path) -> None:
+    """Refuses a folder below which no file can be written; it need not be there yet.
 
     Raises:
-        OSError: they cannot; it names the place that stands in the way.
+        OSError: It is one; the error names the place that stands in the way.
     """
     place = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     if not place.is_dir():
@@ -20,17 +20,17 @@ def check_folder(folder: Path) -> None:
         raise _error(errno.EACCES, place)
 
 
-def check_file(file: Path) -> None:
-    """Whether `file` can be written, anew or over one that is there.
+def check_file_writable(file: Path) -> None:
+    """Refuses a file that can be written neither anew nor over one that is there.
 
     Raises:
-        OSError: it cannot; it names the place that stands in the way.
+        OSError: It is one; the error names the place that stands in the way.
     """
     if file.is_dir():
         raise _error(errno.EISDIR, file)
     if not file.absolute().parent.exists():
         raise _error(errno.ENOENT, file.parent)
-    check_folder(file.absolute().parent)
+    check_folder_writable(file.absolute().parent)
 
 
 def _error(number: int, path: Path) -> OSError:

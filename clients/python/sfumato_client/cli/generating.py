@@ -13,7 +13,7 @@ from sfumato.generator.v1 import generator_pb2
 from sfumato_client.calls import new_request_id
 from sfumato_client.cli.failures import ExitCode
 from sfumato_client.cli.fields import FieldOptions
-from sfumato_client.cli.files import check_file, check_folder
+from sfumato_client.cli.files import check_file_writable, check_folder_writable
 from sfumato_client.cli.following import (
     JobView,
     Milestone,
@@ -73,7 +73,7 @@ def generate(
 ) -> None:
     """Make pictures and save them in a folder."""
     session = session_of(context)
-    check_folder(out)
+    check_folder_writable(out)
     configuration.prompt = prompt
     configuration.text_to_image.SetInParent()
     try:
@@ -175,7 +175,7 @@ def get(
 ) -> None:
     """Fetch a picture."""
     session = session_of(context)
-    check_file(out)
+    check_file_writable(out)
 
     async def work(client: Client) -> None:
         record = await client.generator.get_image(image)

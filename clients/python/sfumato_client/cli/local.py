@@ -12,7 +12,7 @@ import typer
 
 from sfumato_client.cli import main as entry
 from sfumato_client.cli.failures import ExitCode
-from sfumato_client.cli.files import check_folder
+from sfumato_client.cli.files import check_folder_writable
 from sfumato_client.cli.session import session_of
 
 LARGEST_SEED = 2**53 - 1
@@ -33,7 +33,7 @@ def tiny(
     ] = 0,
 ) -> None:
     """Write a tiny base model with random weights, to try things on a small machine."""
-    check_folder(folder)
+    check_folder_writable(folder)
     # In a process of its own, because it needs torch and this command line must not; and in a group
     # of its own, so that Ctrl-C reaches this one alone, which ends it.
     command = [sys.executable, "-m", "sfumato_diffusion.tiny", "--seed", str(seed)]

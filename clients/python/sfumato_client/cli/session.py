@@ -27,19 +27,19 @@ from sfumato_client.trace import Trace, TracedCall
 from sfumato_client.watch import WATCH_POLICY
 
 CALL_POLICY = RetryPolicy(budget_seconds=10.0)
-# A server that is there may take this long to answer, however short the patience.
+# A server that is there may take this long to answer, however little time there is for retries.
 SHORTEST_ATTEMPT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Patience:
+class RetryPolicies:
     """How long a server that is away is tried: by calls, and by a watch of a job."""
 
     calls: RetryPolicy = CALL_POLICY
     watches: RetryPolicy = WATCH_POLICY
 
     @classmethod
-    def of(cls, seconds: float) -> Patience:
+    def within(cls, seconds: float) -> RetryPolicies:
         """The same for everything. An attempt ends with it too, but not before 5 s."""
 
         def shortened(policy: RetryPolicy) -> RetryPolicy:
@@ -58,7 +58,7 @@ class Session:
     """Options that stand before the command, and the way to the screen."""
 
     connection: Connection
-    patience: Patience
+    retries: RetryPolicies
     as_json: bool
     trace: bool
     # The words after `sfumato`, to say how a command is repeated.
@@ -85,8 +85,8 @@ class Session:
         interceptors = Trace(record=_print_call) if self.trace else None
         client = Client(
             self.connection,
-            policy=self.patience.calls,
-            watch_policy=self.patience.watches,
+            policy=self.retries.calls,
+            watch_policy=self.retries.watches,
             interceptors=interceptors,
         )
         async with client:

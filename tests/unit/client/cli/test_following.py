@@ -16,7 +16,7 @@ from sfumato.trainer.v1 import trainer_pb2
 from sfumato_client import Connection, Cursor, Event, Finished, Reconnecting
 from sfumato_client.cli import datasets, generating, training
 from sfumato_client.cli.following import JobView, Milestone, OnReconnecting, Position, follow
-from sfumato_client.cli.session import Patience, Session
+from sfumato_client.cli.session import RetryPolicies, Session
 from sfumato_client.errors import ContractViolated, lost
 from sfumato_client.watch import WatchItem
 
@@ -102,7 +102,7 @@ def terminal_session() -> tuple[Session, io.StringIO]:
     screen = io.StringIO()
     session = Session(
         connection=Connection(),
-        patience=Patience(),
+        retries=RetryPolicies(),
         as_json=False,
         trace=False,
         arguments=(),
