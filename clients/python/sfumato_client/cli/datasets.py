@@ -23,7 +23,7 @@ from sfumato_client.cli.following import (
     describe_started,
 )
 from sfumato_client.cli.session import Session, session_of
-from sfumato_client.cli.text import file_size, moment
+from sfumato_client.cli.text import counted, file_size, moment
 from sfumato_client.cli.validation import check
 from sfumato_client.cli.watching import WatchCommand
 from sfumato_client.client import Client
@@ -160,7 +160,7 @@ def show(
             return
         for version in versions:
             session.print(
-                f"version {version.number}: {version.num_samples} images, {version.num_captioned}"
+                f"version {version.number}: {counted(version.num_samples, 'image')}, {version.num_captioned}"
                 f" captioned, {file_size(version.size_bytes)}, {moment(version.create_time)}"
             )
         rows = [
@@ -195,7 +195,7 @@ async def upload_folder(
     except* (SfumatoError, OSError, UnicodeEncodeError) as errors:
         raise errors.exceptions[0] from None
     if not session.as_json:
-        session.print(f"uploaded {len(paths)} files")
+        session.print(f"uploaded {counted(len(paths), 'file')}")
     return [task.result() for task in uploads]
 
 
@@ -235,7 +235,7 @@ def describe_success(imported: imports_pb2.Import) -> str:
     """The last line of an import with a result."""
     version = imported.version
     return (
-        f"{version.dataset}, version {version.number}: {version.num_samples} images,"
+        f"{version.dataset}, version {version.number}: {counted(version.num_samples, 'image')},"
         f" {version.num_captioned} captioned"
     )
 

@@ -27,7 +27,7 @@ from sfumato_client.cli.following import (
 )
 from sfumato_client.cli.session import Session, session_of
 from sfumato_client.cli.sources import SourceError, model_source, weighted_adapter
-from sfumato_client.cli.text import clock_time, moment
+from sfumato_client.cli.text import clock_time, counted, moment
 from sfumato_client.cli.validation import check
 from sfumato_client.client import Client
 from sfumato_client.errors import violated
@@ -224,5 +224,7 @@ def _position(progress: generator_pb2.GenerationProgress) -> Position:
 VIEW: JobView[generator_pb2.Generation, generator_pb2.GenerationEvent] = JobView(
     describe_event=describe_event,
     describe_resource=lambda generation: _position(generation.progress),
-    describe_success=lambda generation: f"{generation.name}: {len(generation.images)} images",
+    describe_success=lambda generation: (
+        f"{generation.name}: {counted(len(generation.images), 'image')}"
+    ),
 )

@@ -18,6 +18,11 @@ def printable(text: str) -> str:
     )
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things, e.g. `1 image` or `24 images`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def file_size(size_bytes: int) -> str:
     """A size for people, e.g. `1.5 MiB`."""
     units = ("B", "KiB", "MiB", "GiB", "TiB")

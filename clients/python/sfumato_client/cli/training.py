@@ -23,7 +23,7 @@ from sfumato_client.cli.following import (
 )
 from sfumato_client.cli.session import Session, session_of
 from sfumato_client.cli.sources import SourceError, model_source
-from sfumato_client.cli.text import clock_time, file_size, moment, state_name
+from sfumato_client.cli.text import clock_time, counted, file_size, moment, state_name
 from sfumato_client.cli.validation import check
 from sfumato_client.cli.watching import WatchCommand
 from sfumato_client.client import Client
@@ -254,7 +254,9 @@ def describe_success(run: trainer_pb2.TrainingRun) -> str:
     early = " (stopped early)" if run.stopped_early else ""
     loss = run.progress.average_loss
     quality = f", average loss {loss:.4f}" if math.isfinite(loss) else ""
-    return f"{run.name}: adapter {adapter.name} after {adapter.steps} steps{early}{quality}"
+    return (
+        f"{run.name}: adapter {adapter.name} after {counted(adapter.steps, 'step')}{early}{quality}"
+    )
 
 
 VIEW = JobView(

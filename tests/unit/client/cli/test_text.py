@@ -7,7 +7,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from sfumato.job.v1 import job_pb2
-from sfumato_client.cli.text import clock_time, file_size, moment, printable, state_name
+from sfumato_client.cli.text import clock_time, counted, file_size, moment, printable, state_name
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,8 @@ def test_printable_escapes_what_steers_a_terminal() -> None:
 
 def test_state_name() -> None:
     assert state_name(job_pb2.JOB_STATE_RUNNING) == "running"
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 images"), (1, "1 image"), (24, "24 images")])
+def test_counts_agree_with_their_noun(number, text):
+    assert counted(number, "image") == text
