@@ -76,6 +76,10 @@ class BlobFolder:
         """Stores bytes or a file's content durably, unless they are there; answers the digest.
 
         A file under the digest whose bytes are others is damaged, and is replaced.
+
+        Raises:
+            OSError: The bytes could not be read or written.
+            obstore.exceptions.BaseError: They could not be written.
         """
         digest = digest_of(data) if isinstance(data, bytes) else digest_of_file(data)
         if self._touch(digest) and self.holds(digest):
@@ -96,7 +100,11 @@ class BlobFolder:
         return digest
 
     def holds(self, digest: str) -> bool:
-        """Whether a blob is there, byte for byte. Reads the whole of it."""
+        """Whether a blob is there, byte for byte. Reads the whole of it.
+
+        Raises:
+            OSError: It is there and could not be read.
+        """
         try:
             return digest_of_file(self.path(digest)) == digest
         except FileNotFoundError:

@@ -5,6 +5,7 @@ meets SQLITE_BUSY_SNAPSHOT at once when another process wrote in between.
 """
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy
 from sqlalchemy import BigInteger, Connection, Dialect, Engine, create_engine, event
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import QueuePool
 from sqlalchemy.types import TypeDecorator
 
@@ -65,6 +66,7 @@ class Lane:
     def __init__(self, engine: Engine, *, begin: str, name: str, num_threads: int) -> None:
         self._engine = engine
         self._begin = begin
+        self._closed = False
         self._waiting: SimpleQueue[tuple[asyncio.Future[Any], Work[Any]] | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._serve, name=f"{name}-{index}", daemon=True)
@@ -74,13 +76,21 @@ class Lane:
             thread.start()
 
     async def run(self, work: Work[Result]) -> Result:
-        """Runs ``work`` between begin and commit; an exception rolls back."""
+        """Runs ``work`` between begin and commit; an exception rolls back.
+
+        Raises:
+            RuntimeError: The lane is closed.
+            DBAPIError: The database could not do it.
+        """
+        if self._closed:
+            raise RuntimeError("the database is closed")
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.put((future, work))
         return await future
 
     def close(self) -> None:
         """Waits for what was handed over; each thread gives its connection back."""
+        self._closed = True
         for _ in self._threads:
             self._waiting.put(None)
         for thread in self._threads:
@@ -107,7 +117,12 @@ class Lane:
         assert driver is not None
         with connection.begin():
             # Not by SQLAlchemy's hook: an engine that has one looks for more at every statement.
-            driver.cursor().execute(self._begin)
+            try:
+                driver.cursor().execute(self._begin)
+            except sqlite3.Error as error:
+                raise DBAPIError.instance(
+                    self._begin, None, error, sqlite3.Error, dialect=connection.dialect
+                ) from error
             return work(connection)
 
 

@@ -30,6 +30,7 @@ from typing import Any, ClassVar
 DOMAIN = "sfumato"
 RETRY_AFTER_DRAIN_SECONDS = 1.0
 RETRY_AFTER_DISK_FULL_SECONDS = 30.0
+DISK_FULL_MESSAGE = "the server's disk is full"
 
 
 class Reason(StrEnum):
@@ -91,7 +92,12 @@ class FieldViolation:
 
 
 class SfumatoError(Exception):
-    """An error that a caller sees. The message is for people and never holds a path or a trace."""
+    """An error that a caller sees. The message is for people and never holds a path or a trace.
+
+    Attributes:
+        details: Machine-readable facts.
+        error_id: Under which the log has what callers are not told; empty where it has no more.
+    """
 
     status: ClassVar[str]
     """Name of the gRPC status code."""
@@ -102,6 +108,7 @@ class SfumatoError(Exception):
         message: str,
         *,
         details: Mapping[str, str] = MappingProxyType({}),
+        error_id: str = "",
         retry_after_seconds: float | None = None,
     ) -> None:
         super().__init__(message)
@@ -110,6 +117,7 @@ class SfumatoError(Exception):
         self.reason = reason
         self.message = message
         self.details = dict(details)
+        self.error_id = error_id
         self.retry_after_seconds = retry_after_seconds
 
 
@@ -231,7 +239,7 @@ class DeadlineExceeded(SfumatoError):
 
 
 class Internal(SfumatoError):
-    """A fault of this program; ``details["error_id"]`` finds it in the log."""
+    """A fault of this program; ``error_id`` finds it in the log."""
 
     status = "INTERNAL"
 
@@ -249,8 +257,8 @@ def disk_full(error_id: str) -> ResourceExhausted:
     """The error of a call or a job that found no space to write to."""
     return ResourceExhausted(
         Reason.DISK_FULL,
-        "the server's disk is full",
-        details={"error_id": error_id},
+        DISK_FULL_MESSAGE,
+        error_id=error_id,
         retry_after_seconds=RETRY_AFTER_DISK_FULL_SECONDS,
     )
 
@@ -267,9 +275,12 @@ class JobFailure:
     @classmethod
     def of(cls, error: SfumatoError) -> "JobFailure":
         """The failure of a job that met ``error``."""
-        details = dict(error.details)
-        error_id = details.pop("error_id", "")
-        return cls(reason=error.reason, message=error.message, error_id=error_id, details=details)
+        return cls(
+            reason=error.reason,
+            message=error.message,
+            error_id=error.error_id,
+            details=error.details,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As an event holds it."""

@@ -50,6 +50,10 @@ async def end_attempt(
 
     Args:
         decide: The event that ends it, by the state that the job is in when it is appended.
+
+    Raises:
+        NotFound: There is no such job of this owner.
+        DBAPIError: The database could not do it.
     """
     while True:
         job = await store.get(name, owner)

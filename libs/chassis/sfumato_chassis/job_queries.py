@@ -28,7 +28,7 @@ _EVENTS_OF_KIND = _EVENTS.where(job_events.c.kind == bindparam("kind"))
 HOW_REMOVED: Mapping[bool | None, str] = {
     True: "was deleted",
     False: "was removed after its retention",
-    # A tombstone from before it was written down.
+    # Tombstones of databases that were upgraded from revision 0002 do not say.
     None: "was deleted, or removed after its retention",
 }
 

@@ -108,6 +108,7 @@ def read_page(
 
     Raises:
         InvalidArgument: PAGE_TOKEN_INVALID.
+        DBAPIError: The database could not do it.
     """
     if token:
         key = decode_token(query, token, [key_type(column) for column in order])

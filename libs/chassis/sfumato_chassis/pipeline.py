@@ -150,11 +150,12 @@ class Pipeline(grpc.aio.ServerInterceptor):
             streaming=streaming,
             request_id=request_id or uuid.uuid4().hex,
         )
+        limit = asyncio.timeout(None if streaming else self._unary_deadline_seconds)
         with log_context(request_id=call.request_id):
             try:
                 self._pass_drain_gate(call)
                 _principal.set(self._authenticator.authenticate(call.method, call.metadata))
-                async with asyncio.timeout(None if streaming else self._unary_deadline_seconds):
+                async with limit:
                     yield call
             except grpc.aio.AbortError:
                 call.outcome = "ABORTED"
@@ -163,7 +164,8 @@ class Pipeline(grpc.aio.ServerInterceptor):
                 call.outcome = Reason.CALLER_CANCELLED.value
                 raise
             except Exception as error:  # noqa: BLE001 - the boundary, where it is logged
-                told = answer_to(error, call)
+                late = isinstance(error, TimeoutError) and limit.expired()
+                told = took_too_long() if late else answer_to(error, call)
                 call.outcome = told.reason.value
                 await context.abort_with_status(to_status(told))
             finally:
@@ -176,19 +178,23 @@ class Pipeline(grpc.aio.ServerInterceptor):
             raise server_draining()
 
 
+def took_too_long() -> DeadlineExceeded:
+    """What the caller of a call is told that the server gave up."""
+    return DeadlineExceeded(Reason.DEADLINE_EXCEEDED, "the call took longer than the server allows")
+
+
 def answer_to(error: Exception, call: Call) -> SfumatoError:
     """What the caller is told of ``error``; the log is told what callers are not."""
     match error:
         case SfumatoError():
             if isinstance(error, Internal):
-                log.error("internal error", method=call.name, **error.details)
+                log.error(
+                    "internal error", method=call.name, error_id=error.error_id, **error.details
+                )
             elif error.reason is Reason.SERVICE_UNREACHABLE:
                 # The caller is not told where the other service is looked for.
                 log.warning(error.message, method=call.name, cause=str(error.__cause__))
             return error
-        case TimeoutError() if not call.streaming:
-            message = "the call took longer than the server allows"
-            return DeadlineExceeded(Reason.DEADLINE_EXCEEDED, message)
         case _:
             return unexpected_errors.report(error, "unexpected error", method=call.name)
 

@@ -68,7 +68,8 @@ def fitting_metadata(error: SfumatoError) -> dict[str, str]:
     """As many of the error's facts as fit, in their order."""
     metadata: dict[str, str] = {}
     size_bytes = 0
-    for key, value in error.details.items():
+    facts = {"error_id": error.error_id} if error.error_id else {}
+    for key, value in (facts | error.details).items():
         fact = cut(value)
         size_bytes += len(key.encode()) + len(fact.encode()) + 8
         if size_bytes > MAX_METADATA_BYTES:

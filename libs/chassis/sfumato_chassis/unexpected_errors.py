@@ -27,4 +27,4 @@ def report(error: Exception, during: str, **facts: str) -> SfumatoError:
     log.error(during, error_id=error_id, exc_info=error, **facts)
     if is_disk_full(error):
         return disk_full(error_id)
-    return Internal(Reason.INTERNAL, "internal error", details={"error_id": error_id})
+    return Internal(Reason.INTERNAL, "internal error", error_id=error_id)

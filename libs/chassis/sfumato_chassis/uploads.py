@@ -73,29 +73,35 @@ class UploadStore:
             AlreadyExists: REQUEST_ID_REUSED.
             InvalidArgument: The stored blob of this digest has another size.
         """
-
-        whole = await asyncio.to_thread(self._blobs.folder.holds, digest)
+        whole = await self._database.read(
+            lambda connection: (
+                find_request(connection, request) is None
+                and (blob := find_blob(connection, digest)) is not None
+                and blob.size_bytes == size_bytes
+            )
+        ) and await asyncio.to_thread(self._blobs.folder.holds, digest)
 
         def work(connection: Connection) -> tuple[Upload, bool]:
             known = find_request(connection, request)
             if known is not None:
                 return find_upload(connection, known.resource, request.principal), True
-            stored = find_blob(connection, digest) if whole else None
+            stored = find_blob(connection, digest)
             if stored is not None and stored.size_bytes != size_bytes:
                 raise InvalidArgument.field("size_bytes", "not the size of the blob of this digest")
             now = self._clock.now()
+            complete = stored is not None and whole
             upload = Upload(
                 name=self._new_name("upload"),
                 owner=request.principal,
                 digest=digest,
                 size_bytes=size_bytes,
                 media_type=media_type or "application/octet-stream",
-                committed_size_bytes=size_bytes if stored else 0,
-                complete=stored is not None,
+                committed_size_bytes=size_bytes if complete else 0,
+                complete=complete,
                 create_time=now,
                 expire_time=now + UPLOAD_RETENTION,
             )
-            if stored is not None:
+            if stored is not None and complete:
                 self._blobs.record(connection, stored)
             connection.execute(
                 insert(uploads).values({key: getattr(upload, key) for key in Upload.__slots__})

@@ -5,8 +5,9 @@ worker that outlives its service finds the next one. Each worker proves itself w
 its configuration file and a hash in the database hold. The file lies in ``<data_dir>/run/<service>`` and
 is removed once the worker is gone.
 
-A worker goes on for as long as its lease lasts. One that was told to end and does not is ended: what it
-had not saved is lost, and whoever waits for its device gets it.
+A worker goes on for as long as its lease lasts, and has some time after that to come to rest. One that
+was told to end and does not is ended: what it had not saved is lost, and whoever waits for its device
+gets it.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class WorkerHandle:
         orders: Newest command of each job, sent again at every attach.
         work: The item it is to do, sent again at every attach.
         changed: Set when orders or work changed, replaced at every attach.
-        hurried: Set when ``exit_by`` came nearer.
+        exit_by_changed: Set when ``exit_by`` came nearer.
     """
 
     worker_id: str
@@ -75,7 +76,7 @@ class WorkerHandle:
     orders: dict[str, str] = field(default_factory=dict)
     work: worker_pb2.WorkItem | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    hurried: asyncio.Event = field(default_factory=asyncio.Event)
+    exit_by_changed: asyncio.Event = field(default_factory=asyncio.Event)
     attachment: int = 0
 
     def order(self, command: str, job: str = "") -> None:
@@ -165,10 +166,12 @@ class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
 
         Args:
             module: Run as ``python -m module FILE``.
-            configuration: What the module needs; the channel's part is added under ``link``.
+            configuration: What it needs; the channel's part is added under ``link``.
             log_folder: For its log.
-            job: The one job that it is for, if so.
-            fence: That job's fence.
+            job: The one job that it is for, if so; ``fence`` is that job's.
+
+        Raises:
+            OSError, DBAPIError: It could not be started, or not be noted and was ended.
         """
         worker_id, token = self._new_name("worker"), secrets.token_urlsafe(32)
         deadline = self._clock.monotonic() + self._lease_seconds
@@ -214,15 +217,17 @@ class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
     async def wait_gone(self, handle: WorkerHandle) -> None:
         """Returns when the worker is gone: it exited, or its time was up and it was ended.
 
-        Its time is up when it lets its lease lapse or does not leave when it is sent away.
+        Its time is up when it has not come to rest after its lease lapsed, or does not leave when it
+        is sent away.
         """
         exited = asyncio.ensure_future(self._executor.wait(handle.process))
         try:
             while not exited.done():
-                handle.hurried.clear()
-                left = min(handle.deadline, handle.exit_by) - self._clock.monotonic()
+                handle.exit_by_changed.clear()
+                at_rest_by = handle.deadline + self._rest_seconds
+                left = min(at_rest_by, handle.exit_by) - self._clock.monotonic()
                 if left > 0:
-                    await first_of(exited, self._clock.sleep(left), handle.hurried.wait())
+                    await first_of(exited, self._clock.sleep(left), handle.exit_by_changed.wait())
                 else:
                     log.warning("worker hangs and is ended", worker=handle.worker_id)
                     self._executor.kill(handle.process)
@@ -238,7 +243,7 @@ class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
         """Orders a worker to end; if it still runs after so long, it is ended. Safe to repeat."""
         handle.order(command, job)
         handle.exit_by = min(handle.exit_by, self._clock.monotonic() + within_seconds)
-        handle.hurried.set()
+        handle.exit_by_changed.set()
 
     def kill(self, handle: WorkerHandle) -> None:
         """Ends a worker at once."""
@@ -290,6 +295,7 @@ class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
         ],
     ) -> worker_pb2.ReportResponse:
         handle = await self._authenticate(request.worker_id, request.token, context)
+        handle.deadline = self._clock.monotonic() + self._lease_seconds
         acknowledged = 0
         if request.job:
             events = [(event.local_number, new_event(event)) for event in request.events]
@@ -300,7 +306,6 @@ class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
             except Exception:
                 log.exception("report not appended", job=request.job, worker=handle.worker_id)
                 await context.abort(grpc.StatusCode.INTERNAL, "not appended")
-        handle.deadline = self._clock.monotonic() + self._lease_seconds
         return worker_pb2.ReportResponse(acknowledged_local_number=acknowledged)
 
     async def _authenticate(

@@ -165,7 +165,7 @@ class WorkerSession:
     def _run(self) -> None:
         try:
             self._loop.run_until_complete(self._live())
-        except Exception:
+        except BaseException:
             # Without its session nobody hears of the work, and nobody could end it.
             log.exception("the session broke")
             os._exit(EXIT_BROKEN)
@@ -234,7 +234,13 @@ class WorkerSession:
             self._wake.clear()
             request = self._next_report()
             sent = time.monotonic()
-            answer = await stub.Report(request, timeout=REPORT_TIMEOUT_SECONDS)
+            try:
+                answer = await stub.Report(request, timeout=REPORT_TIMEOUT_SECONDS)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.INTERNAL:
+                    # The service is there and counts it, although it could not take the events.
+                    self._deadline = sent + self._link.lease_seconds
+                raise
             self._deadline = sent + self._link.lease_seconds
             if self._acknowledge(request, answer.acknowledged_local_number):
                 continue

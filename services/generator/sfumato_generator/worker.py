@@ -145,7 +145,7 @@ class GenerationWorker:
             raise GenerationError(
                 Reason.MODEL_LOAD_FAILED,
                 "the base model could not be loaded; its files are missing or damaged",
-                error_id=told.details["error_id"],
+                error_id=told.error_id,
             ) from error
 
     def _verify(self, adapter: AdapterFile) -> None:

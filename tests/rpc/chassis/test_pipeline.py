@@ -201,6 +201,17 @@ async def test_a_bug_tells_an_id_and_nothing_else(
     assert "secret of /var/lib" in logged
 
 
+async def test_a_timeout_within_a_call_is_not_the_calls_own(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def time_out(work: Any) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(server.platform.database, "read", time_out)
+    refusal = await refusal_of(server.stubs.datasets.ListDatasets(pb.ListDatasetsRequest()))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.INTERNAL, Reason.INTERNAL)
+
+
 async def test_the_callers_request_id_is_in_the_log(
     server: Running, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -108,7 +108,10 @@ def test_every_kind_of_value_is_read_from_a_file(tmp_path: Path) -> None:
         ("[server]\nhost = 1\n", "server.host"),
         ("[server]\nport = -1\n", "server.port .*at least 0"),
         ("[server]\nport = 65536\n", "server.port .*at most 65535"),
-        ("[log]\nlevel = 'loud'\n", "log.level .*must be debug, info, warning or error, not 'loud'"),
+        (
+            "[log]\nlevel = 'loud'\n",
+            "log.level .*must be debug, info, warning or error, not 'loud'",
+        ),
         ("[workers]\nlease_seconds = 0\n", "workers.lease_seconds .*at least 0.1"),
         ("[datasets]\nimport_retention_hours = 1e9\n", "import_retention_hours .*at most 876000"),
         ("[datasets]\nimport_roots = 1\n", "datasets.import_roots"),

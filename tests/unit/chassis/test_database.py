@@ -7,6 +7,7 @@ from pathlib import Path
 from sqlite3 import OperationalError
 
 import pytest
+import sqlalchemy.exc
 from sqlalchemy import Connection, insert, select, text
 
 from job_stores import opened_database
@@ -68,6 +69,29 @@ async def test_a_write_holds_the_lock_from_its_start(database: Database, tmp_pat
 
     await database.write(meet)
     other.dispose()
+
+
+async def test_a_transaction_that_cannot_begin_is_an_error_like_any_other(
+    database: Database,
+) -> None:
+    await database.write(lambda connection: connection.execute(text("PRAGMA busy_timeout = 0")))
+    other = open_engine(database.url, num_connections=1)
+    with other.connect() as second:
+        second.exec_driver_sql("BEGIN IMMEDIATE")
+        with pytest.raises(sqlalchemy.exc.OperationalError, match="locked") as refused:
+            await database.write(add)
+        assert isinstance(refused.value.orig, OperationalError)
+        second.exec_driver_sql("ROLLBACK")
+    other.dispose()
+    await database.write(add)
+
+
+async def test_a_database_that_is_closed_says_so(tmp_path: Path) -> None:
+    async with opened_database(tmp_path) as database:
+        await database.write(lambda connection: None)
+    for run in (database.read, database.write):
+        with pytest.raises(RuntimeError, match="closed"):
+            await asyncio.wait_for(run(add), 10)
 
 
 async def test_an_exception_rolls_back(database: Database) -> None:

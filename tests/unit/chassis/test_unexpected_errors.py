@@ -33,7 +33,7 @@ def test_the_log_has_what_the_caller_is_not_told(
     told = unexpected_errors.report(error, "import failed", method="CreateImport")
     assert (told.reason, told.status) == (reason, status)
     line = json.loads(lines.getvalue())
-    assert line["error_id"] == told.details["error_id"]
+    assert line["error_id"] == told.error_id
     assert (line["event"], line["method"]) == ("import failed", "CreateImport")
     assert SECRET_PATH in line["exception"]
     for text in (told.message, *told.details.values()):

@@ -75,6 +75,30 @@ async def test_chunks_become_a_blob(store: UploadStore, tmp_path: Path) -> None:
     assert list((tmp_path / "uploads").iterdir()) == []
 
 
+async def test_stored_bytes_are_read_only_where_that_decides(
+    store: UploadStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    holds = BlobFolder.holds
+
+    def counted(folder: BlobFolder, digest: str) -> bool:
+        read.append(digest)
+        return holds(folder, digest)
+
+    monkeypatch.setattr(BlobFolder, "holds", counted)
+    upload = await create(store)
+    await write(store, upload, 0, DATA)
+    await store.complete(upload.name, OWNER)
+    assert read == []
+    asked = request(DATA)
+    for _ in range(2):
+        assert (await create(store, asked=asked)).complete
+        assert read == [digest_of(DATA)]
+    with pytest.raises(InvalidArgument, match="not the size"):
+        await create(store, size_bytes=len(DATA) + 1)
+    assert read == [digest_of(DATA)]
+
+
 async def test_the_same_bytes_again_are_no_error(store: UploadStore) -> None:
     upload = await create(store)
     await write(store, upload, 0, DATA[:6])

@@ -121,9 +121,7 @@ def build(arguments: Sequence[str]) -> typer.Typer:
             connection = replace(connection, addresses=Addresses.all_at(address))
         context.obj = Session(
             connection=connection,
-            retries=RetryPolicies()
-            if retry_seconds is None
-            else RetryPolicies.within(retry_seconds),
+            retries=RetryPolicies.within(retry_seconds),
             as_json=as_json,
             trace=trace,
             arguments=arguments,

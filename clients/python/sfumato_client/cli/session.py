@@ -39,8 +39,10 @@ class RetryPolicies:
     watches: RetryPolicy = WATCH_POLICY
 
     @classmethod
-    def within(cls, seconds: float) -> RetryPolicies:
-        """The same for everything. An attempt ends with it too, but not before 5 s."""
+    def within(cls, seconds: float | None) -> RetryPolicies:
+        """The same for everything, or the defaults. An attempt ends with it too, but not before 5 s."""
+        if seconds is None:
+            return cls()
 
         def shortened(policy: RetryPolicy) -> RetryPolicy:
             attempt_seconds = max(seconds, SHORTEST_ATTEMPT_SECONDS)

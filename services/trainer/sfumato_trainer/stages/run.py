@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 
 from sfumato_chassis.disk_space import is_disk_full
+from sfumato_chassis.errors import DISK_FULL_MESSAGE
 from sfumato_diffusion.adapters import AdapterError
 from sfumato_diffusion.conditioning.cache import NonFiniteConditioningError
 from sfumato_diffusion.families.contract import Family, UnreadableModelError
@@ -168,7 +169,7 @@ _KNOWN: tuple[type[Exception], ...] = (TrainingError, *(kind for kind, _ in _COD
 
 def _failure(error: Exception, plan: TrainingPlan) -> Failed:
     if is_disk_full(error):
-        return Failed(code="DISK_FULL", message="the server's disk is full", step=0)
+        return Failed(code="DISK_FULL", message=DISK_FULL_MESSAGE, step=0)
     if isinstance(error, TrainingError):
         return Failed(
             code=error.code, message=error.message, step=error.step, samples=error.samples

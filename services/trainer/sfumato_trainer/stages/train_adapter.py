@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from sfumato_chassis.disk_space import is_disk_full
+from sfumato_chassis.errors import DISK_FULL_MESSAGE
 from sfumato_diffusion.adapters import AdapterShape, inject_adapter
 from sfumato_diffusion.checkpoint import prune_checkpoints, save_checkpoint
 from sfumato_diffusion.conditioning.encode import Conditioning
@@ -207,7 +208,7 @@ def _checkpoint(
     except OSError as error:
         logger.warning("checkpoint not written", exc_info=error)
         full = is_disk_full(error)
-        message = "the server's disk is full" if full else "the checkpoint could not be written"
+        message = DISK_FULL_MESSAGE if full else "the checkpoint could not be written"
         reporter.emit(CheckpointFailed(step=session.step, message=message))
         return
     reporter.emit(

@@ -251,7 +251,7 @@ class JobError(_message.Message):
     message: _builtins.str
     """For people. Holds no path and no stack trace."""
     error_id: _builtins.str
-    """Finds the entry in the service's log; set where an error was not foreseen."""
+    """Under which the service's log has what is not told here; empty where it has no more."""
     @_builtins.property
     def details(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Machine-readable facts: the step, file names, the holder."""
