@@ -8,7 +8,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,8 @@ from sqlalchemy import BigInteger, Connection, Dialect, Engine, create_engine, e
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import QueuePool
 from sqlalchemy.types import TypeDecorator
+
+from sfumato_chassis.threads import tell
 
 Result = TypeVar("Result")
 Work = Callable[[Connection], Result]
@@ -124,17 +126,6 @@ class Lane:
                     self._begin, None, error, sqlite3.Error, dialect=connection.dialect
                 ) from error
             return work(connection)
-
-
-def tell(future: asyncio.Future[Any], answer: Callable[[], None]) -> None:
-    """Answers in the loop's thread, if anybody waits there still."""
-
-    def answer_if_awaited() -> None:
-        if not future.done():
-            answer()
-
-    with suppress(RuntimeError):  # the loop is closed
-        future.get_loop().call_soon_threadsafe(answer_if_awaited)
 
 
 class Database:

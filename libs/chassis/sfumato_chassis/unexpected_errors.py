@@ -23,8 +23,14 @@ def report(error: Exception, during: str, **facts: str) -> SfumatoError:
     Returns:
         DISK_FULL where there was no space, INTERNAL otherwise.
     """
-    error_id = uuid.uuid4().hex
-    log.error(during, error_id=error_id, exc_info=error, **facts)
+    error_id = note(error, during, **facts)
     if is_disk_full(error):
         return disk_full(error_id)
     return Internal(Reason.INTERNAL, "internal error", error_id=error_id)
+
+
+def note(error: Exception, during: str, **facts: str) -> str:
+    """Logs ``error`` with its traceback; answers the error id under which the log has it."""
+    error_id = uuid.uuid4().hex
+    log.error(during, error_id=error_id, exc_info=error, **facts)
+    return error_id

@@ -249,6 +249,11 @@ class WorkerChannel(worker_pb2_grpc.WorkerServiceServicer):
         """Ends a worker at once."""
         self._executor.kill(handle.process)
 
+    async def end(self, handle: WorkerHandle) -> None:
+        """Ends a worker at once; returns when its process is gone."""
+        self._executor.kill(handle.process)
+        await self._executor.wait(handle.process)
+
     async def forget(self, handle: WorkerHandle) -> None:
         """Ends what the channel knows of a worker; it is refused from then on."""
         self._handles.pop(handle.worker_id, None)

@@ -1,7 +1,7 @@
 """Queue and life of imports: each runs in a thread, from its turn to the event that ends it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from sfumato_chassis.jobs import (
 from sfumato_chassis.logging import get_logger, log_context
 from sfumato_chassis.platform import Platform
 from sfumato_chassis.requests import Request
+from sfumato_chassis.threads import MAX_READERS, Threads
 from sfumato_datasets import storage
 from sfumato_datasets.config import DatasetsConfig
 from sfumato_datasets.report import Report
@@ -59,7 +60,8 @@ class ImportEngine:
             ),
             on_queue=self._wake.set,
         )
-        self._running: dict[str, tuple[asyncio.Task[None], Report]] = {}
+        self._running: dict[str, Report] = {}
+        self._sources = Threads("read-source", limit=MAX_READERS)
         self._imports = BackgroundTasks()
         self._background = BackgroundTasks()
 
@@ -82,11 +84,17 @@ class ImportEngine:
 
     async def drain(self) -> None:
         """Stops imports; they begin anew with the next start, or end, by their policy."""
-        await self._background.cancel()
-        running = list(self._running.values())
-        for _, report in running:
+        self._wake.set()
+        # A step of the queue is finished, not broken off: what it begins must be known here.
+        if not await self._background.finish(
+            within_seconds=self._platform.drain_limits.rest_seconds
+        ):
+            await self._background.cancel()
+        for report in self._running.values():
             report.cancelled.set()
-        await asyncio.gather(*(task for task, _ in running), return_exceptions=True)
+        await self._imports.finish()
+        for job in await self.jobs.in_states(*ACTIVE):
+            await end_attempt(self.jobs, job.name, job.owner, end_of)
 
     async def create(
         self, request: Request, record: ImportRecord, policy: InterruptionPolicy
@@ -103,7 +111,7 @@ class ImportEngine:
         if known is not None:
             # Whatever became of the source since, the caller gets what the request made.
             return known, True
-        await asyncio.to_thread(self.importer.check_source, record)
+        await self._sources.run(self.importer.check_source, record)
 
         def add(connection: Connection, job: Job) -> None:
             self.importer.check(connection, record)
@@ -115,7 +123,7 @@ class ImportEngine:
 
     async def validate(self, record: ImportRecord) -> None:
         """Checks what ``create`` checks, and creates nothing."""
-        await asyncio.to_thread(self.importer.check_source, record)
+        await self._sources.run(self.importer.check_source, record)
         await self._platform.database.read(
             lambda connection: self.importer.check(connection, record)
         )
@@ -128,7 +136,7 @@ class ImportEngine:
         """
         job = await cancel_job(self.jobs, name, owner)
         if name in self._running:
-            self._running[name][1].cancelled.set()
+            self._running[name].cancelled.set()
         return job
 
     async def delete(self, name: str, owner: str) -> None:
@@ -136,7 +144,7 @@ class ImportEngine:
         await self.jobs.delete(name, owner, remove=storage.remove_import)
 
     async def _schedule(self) -> None:
-        while True:
+        while not self._platform.draining.is_set():
             self._wake.clear()
             for job in await self.jobs.update_queue():
                 if len(self._running) >= self._config.max_concurrent_imports:
@@ -152,7 +160,7 @@ class ImportEngine:
             return
         report = Report()
         task = self._imports.spawn(self._run(claimed, report))
-        self._running[job.name] = task, report
+        self._running[job.name] = report
         task.add_done_callback(lambda _: self._end(job.name))
 
     def _end(self, name: str) -> None:
@@ -165,11 +173,13 @@ class ImportEngine:
             try:
                 end = await self._work(job, report)
                 if end is not None:
-                    await self._append(job, [*report.take(), end])
+                    async with report.appending:
+                        await self._append(job, [*report.take(), end])
             except Fenced:
                 log.warning("the import was over already")
             finally:
-                telling.cancel()
+                async with report.appending:
+                    telling.cancel()
                 await asyncio.gather(telling, return_exceptions=True)
 
     async def _work(self, job: Job, report: Report) -> NewEvent | None:
@@ -186,20 +196,26 @@ class ImportEngine:
             # Cancelled at the last moment, or not this attempt's any more.
             current = await self.jobs.get(job.name, job.owner)
             if current.fence == job.fence:
-                await end_attempt(self.jobs, job.name, job.owner, end_of)
+                await self._once_there_is_space(
+                    lambda: end_attempt(self.jobs, job.name, job.owner, end_of)
+                )
         except Exception as error:  # noqa: BLE001 - the boundary, where it is logged
             told = unexpected_errors.report(error, "import failed unexpectedly")
             return failed_event(JobFailure.of(told))
         return None
 
     async def _append(self, job: Job, events: Sequence[NewEvent]) -> None:
-        """Appends to the log, once there is space for it. Raises Fenced.
+        """Appends to the log, once there is space for it. Raises Fenced."""
+        await self._once_there_is_space(lambda: self.jobs.append(job.name, events, fence=job.fence))
+
+    async def _once_there_is_space(self, append: Callable[[], Awaitable[Job]]) -> None:
+        """Appends to the log of an import.
 
         Without its end in the log an import would be RUNNING, and its dataset busy, until a restart.
         """
         while True:
             try:
-                await self.jobs.append(job.name, events, fence=job.fence)
+                await append()
                 return
             except OperationalError as error:
                 if self._platform.draining.is_set() or not is_disk_full(error):
@@ -210,13 +226,14 @@ class ImportEngine:
     async def _tell(self, job: Job, report: Report) -> None:
         while True:
             await self._platform.clock.sleep(REPORT_SECONDS)
-            events = report.take()
-            if events:
-                try:
-                    await self._append(job, events)
-                except Fenced:
-                    report.cancelled.set()
-                    return
+            async with report.appending:
+                events = report.take()
+                if events:
+                    try:
+                        await self._append(job, events)
+                    except Fenced:
+                        report.cancelled.set()
+                        return
 
 
 def end_of(job: Job) -> NewEvent:

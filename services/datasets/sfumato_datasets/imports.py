@@ -21,6 +21,7 @@ from sfumato_chassis.errors import (
 from sfumato_chassis.job_store import JobStore
 from sfumato_chassis.jobs import Job, JobState, NewEvent
 from sfumato_chassis.platform import Platform
+from sfumato_chassis.threads import Threads
 from sfumato_datasets import storage
 from sfumato_datasets.config import DatasetsConfig
 from sfumato_datasets.ingest import (
@@ -78,6 +79,7 @@ class Importer:
         self._platform = platform
         self._config = config
         self.manifests = FolderManifests(platform.blobs.folder)
+        self._threads = Threads("import", limit=config.max_concurrent_imports)
 
     def check_source(self, record: ImportRecord) -> None:
         with ExitStack() as stack:
@@ -160,7 +162,7 @@ class Importer:
         existing = EMPTY
         if dataset is not None:
             existing = await self.manifest(dataset.latest)
-        return record, await asyncio.to_thread(self._ingest, record, existing, report)
+        return record, await self._threads.run(self._ingest, record, existing, report)
 
     async def _publish(
         self, jobs: JobStore, job: Job, record: ImportRecord, result: IngestResult, report: Report
@@ -198,13 +200,14 @@ class Importer:
 
         await asyncio.to_thread(self._platform.failpoint, "import.before_publish")
         succeeded = NewEvent(kind="succeeded", data={"number": number})
-        await jobs.append(
-            job.name,
-            [*report.take(), succeeded],
-            fence=job.fence,
-            states={JobState.RUNNING},  # after a cancel nothing is kept
-            also=publish,
-        )
+        async with report.appending:
+            await jobs.append(
+                job.name,
+                [*report.take(), succeeded],
+                fence=job.fence,
+                states={JobState.RUNNING},  # after a cancel nothing is kept
+                also=publish,
+            )
         await asyncio.to_thread(self._platform.failpoint, "import.published")
 
     async def manifest(self, version: storage.Version) -> Manifest:

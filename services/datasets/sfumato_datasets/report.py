@@ -1,5 +1,6 @@
 """What the thread of an import tells the service."""
 
+import asyncio
 import threading
 from dataclasses import fields
 
@@ -15,6 +16,8 @@ class Report:
         self._notes: list[ImportNote] = []
         self._progress: IngestProgress | None = None
         self.cancelled = threading.Event()
+        self.appending = asyncio.Lock()
+        """Held from a take until its events are in the log, so that none is lost and none overtakes."""
 
     def note(self, note: ImportNote) -> None:
         """Called by the thread."""

@@ -10,6 +10,7 @@ import grpc
 from sfumato.generator.v1 import generator_pb2, generator_pb2_grpc
 from sfumato_chassis.platform import Platform
 from sfumato_chassis.schema import Schema
+from sfumato_chassis.threads import MAX_READERS, Threads
 from sfumato_generator import storage
 from sfumato_generator.config import GeneratorConfig
 from sfumato_generator.engine import GenerationEngine
@@ -68,6 +69,7 @@ def resolver_of(platform: Platform, config: GeneratorConfig) -> "GenerationResol
         device=config.device,
         precision=config.precision,
         draw_seed=lambda: secrets.randbits(SEED_BITS),
+        reading=Threads("read-model", limit=MAX_READERS),
     )
 
 

@@ -17,7 +17,6 @@ PURPOSE = "resident"
 WORKER_MODULE = "sfumato_generator.worker"
 POLL_SECONDS = 0.5
 GOODBYE_SECONDS = 5.0
-"""How long a worker that was sent away may take; then it is ended."""
 
 log = get_logger(__name__)
 
@@ -96,9 +95,13 @@ class Device:
         self._attendance = self._background.spawn(self._attend(worker))
         return worker
 
-    async def leave(self, command: str) -> None:
-        """Sends the worker away with ``stop`` or ``drain`` and gives the device back."""
-        await self._part_with_worker(command, GOODBYE_SECONDS)
+    async def leave(self, command: str, *, within_seconds: float = GOODBYE_SECONDS) -> None:
+        """Sends the worker away with ``stop`` or ``drain`` and gives the device back.
+
+        Args:
+            within_seconds: How long the worker may take; then it is ended.
+        """
+        await self._part_with_worker(command, within_seconds)
 
     async def end(self) -> None:
         """Ends the worker at once and gives the device back."""
@@ -121,7 +124,7 @@ class Device:
             await self._channel.wait_gone(worker)
         except BaseException:
             # Nobody would notice its end any more, so it must not go on.
-            self._channel.kill(worker)
+            await self._channel.end(worker)
             raise
         finally:
             renewing.cancel()

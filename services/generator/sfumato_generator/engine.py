@@ -147,11 +147,15 @@ class GenerationEngine:
 
     async def drain(self) -> None:
         """Ends the worker at the next step; what ran begins anew with the next start, or ends."""
+        now = self._platform.clock.monotonic
+        rest_by = now() + self._platform.drain_limits.rest_seconds
         self._wake.set()
         # A step of the queue is finished, not broken off: what it begins must be known here.
-        await self._background.finish()
-        await self._device.leave("drain")
-        await self._close_running(SERVICE_STOPPED)
+        if not await self._background.finish(within_seconds=rest_by - now()):
+            await self._background.cancel()
+        await self._device.leave("drain", within_seconds=rest_by - now())
+        for job in await self.jobs.in_states(*ACTIVE):
+            await close_attempt(self.jobs, job.name, job.owner, SERVICE_STOPPED)
 
     async def stop(self) -> None:
         """Closes the worker channel."""

@@ -1,6 +1,5 @@
 """From what a caller asks for to a plan: every default resolved, every refusal made, nothing loaded."""
 
-import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sfumato_chassis.errors import FailedPrecondition, InvalidArgument, Reason
+from sfumato_chassis.threads import Threads
 from sfumato_diffusion.families.info import (
     BaseModel,
     FamilyInfo,
@@ -74,6 +74,7 @@ class GenerationResolver:
         device: Where pictures are made.
         precision: As configured.
         draw_seed: Draws the seed of a generation that asks for none.
+        reading: Looks through models.
     """
 
     roots: Sequence[Path]
@@ -82,6 +83,7 @@ class GenerationResolver:
     device: str
     precision: str
     draw_seed: DrawSeed
+    reading: Threads
 
     async def resolve(self, asked: GenerationRequest, owner: str) -> GenerationPlan:
         """The plan of a generation of ``owner``.
@@ -94,7 +96,7 @@ class GenerationResolver:
             Unavailable: SERVICE_UNREACHABLE, the trainer did not answer.
         """
         check_adapter_kinds(asked.adapters)
-        model = await asyncio.to_thread(
+        model = await self.reading.run(
             locate_model,
             asked.model,
             asked.family,

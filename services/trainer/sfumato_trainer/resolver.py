@@ -1,9 +1,9 @@
 """From what a caller asks for to a run with nothing left open."""
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+from sfumato_chassis.threads import MAX_READERS, Threads
 from sfumato_trainer.config import TrainerConfig
 from sfumato_trainer.dataset_reader import DatasetReader
 from sfumato_trainer.run_request import RunRequest
@@ -18,6 +18,7 @@ class RunResolver:
         self._config = config
         self._datasets = datasets
         self._data_dir = data_dir
+        self._reading = Threads("read-model", limit=MAX_READERS)
 
     @property
     def model_roots(self) -> Sequence[Path]:
@@ -31,7 +32,7 @@ class RunResolver:
             InvalidArgument, NotFound, FailedPrecondition, PermissionDenied, Unavailable: See the
                 proto.
         """
-        base = await asyncio.to_thread(
+        base = await self._reading.run(
             resolve_base,
             asked.base,
             asked.family,
@@ -41,8 +42,8 @@ class RunResolver:
         settings = resolve_settings(
             asked.requested, asked.base, base.info, device=self._config.device
         )
-        await asyncio.to_thread(check_fit, base, settings)
-        await asyncio.to_thread(check_gated, asked.base, base.info)
+        await self._reading.run(check_fit, base, settings)
+        await self._reading.run(check_gated, asked.base, base.info)
         version = await self._datasets.resolve(asked.owner, asked.dataset, asked.dataset_version)
         return Run(
             job="",

@@ -139,15 +139,14 @@ def is_between(event: Event) -> bool:
 def event_data(event: Event) -> Mapping[str, Any]:
     """An event's fields as the log holds them: full digests, failures by public reason."""
     if isinstance(event, Failed):
+        details = {"code": event.code, "step": str(event.step)}
+        if event.samples:
+            details["samples"] = ", ".join(event.samples)[:200]
         failure = JobFailure(
             reason=REASONS[event.code],
             message=event.message,
             error_id=event.error_id,
-            details={
-                "code": event.code,
-                "step": str(event.step),
-                "samples": ", ".join(event.samples)[:200],
-            },
+            details=details,
         )
         return failure.to_json()
     data = dataclasses.asdict(event)

@@ -22,6 +22,7 @@ from datasets_server import (
     imported,
     running,
     server_process,
+    watched,
 )
 from pictures import write_pictures
 from refusals import Refusal, refusal_of
@@ -152,7 +153,11 @@ async def test_an_import_ends_once_there_is_space_to_write_it(tmp_path: Path, ro
     async with running(tmp_path / "data", overrides=overrides, failpoint=failpoint) as server:
         created = await server.stubs.datasets.CreateImport(import_request("cats"))
         name = created.import_job.name
-        await begun(server, name)
+        async for message in server.stubs.datasets.WatchImport(
+            imports_pb2.WatchImportRequest(name=name, replay=True)
+        ):
+            if message.event.progress.num_files_done == 1:
+                break  # nothing is left to tell but its end
         await server.platform.database.write(let_events_be_large)
         await limit_database(server, 1)
         with capture_logs() as lines:
@@ -166,6 +171,37 @@ async def test_an_import_ends_once_there_is_space_to_write_it(tmp_path: Path, ro
         assert ended.status.error.reason == errors_pb2.ERROR_REASON_DISK_FULL
         again = await imported(server.stubs, "cats")
         assert again.status.state == job_pb2.JOB_STATE_SUCCEEDED
+
+
+async def test_what_an_import_tells_waits_for_space_and_is_not_lost(
+    tmp_path: Path, root: Path
+) -> None:
+    """The note is taken from the import while nothing can be written, and the import ends meanwhile."""
+    (root / "cats" / "zebra.png").write_bytes(b"no picture")
+    staged, published = tmp_path / "staged", tmp_path / "published"
+    failpoint = Failpoints(
+        parse(f"blob.staged=hold:{staged},import.before_publish=hold:{published}")
+    )
+    overrides = {"datasets.import_roots": (root,)}
+    async with running(tmp_path / "data", overrides=overrides, failpoint=failpoint) as server:
+        request = import_request("cats", refused_files=imports_pb2.REFUSED_FILE_POLICY_SKIP)
+        created = await server.stubs.datasets.CreateImport(request)
+        name = created.import_job.name
+        await begun(server, name)
+        await server.platform.database.write(let_events_be_large)
+        await limit_database(server, 1)
+        with capture_logs() as lines:
+            staged.touch()
+            async with asyncio.timeout(10):
+                while not any("no space for the events" in line["event"] for line in lines):  # noqa: ASYNC110 - nobody tells of it
+                    await asyncio.sleep(0.01)
+        published.touch()
+        await limit_database(server, 1_000_000)
+        ended = await finished(server.stubs, name)
+        messages = await watched(server, name, replay=True)
+    assert ended.status.state == job_pb2.JOB_STATE_SUCCEEDED
+    notes = [message.event.note for message in messages if message.event.HasField("note")]
+    assert [(note.file_name, note.refused) for note in notes] == [("zebra.png", True)]
 
 
 async def test_a_log_that_finds_no_space_changes_no_answer(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from sqlalchemy import update
 
 from sfumato_chassis import tables
 from sfumato_chassis.leases import Held, LeaseStore, device_key
-from sfumato_generator.device import Device
+from sfumato_generator.device import HOLDER, Device
 
 DEVICE = device_key("cpu")
 PATIENCE_SECONDS = 10
@@ -98,6 +98,34 @@ async def test_a_worker_that_cannot_be_attended_is_ended(
 
     assert executor.killed == [worker.process]
     assert device.worker is None
+    assert await leases.get(DEVICE) is None
+
+
+async def test_the_device_is_not_given_back_before_the_worker_is_gone(
+    device, executor, channel, leases, changed
+):
+    async def wait_gone(handle):
+        raise RuntimeError("unexpected")
+
+    channel.wait_gone = wait_gone
+    held_while_ending = []
+    dying, gone = asyncio.Event(), asyncio.Event()
+    wait = executor.wait
+
+    async def wait_long(process):
+        dying.set()
+        await gone.wait()
+        await wait(process)
+
+    executor.wait = wait_long
+    await device.occupy()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await dying.wait()
+        held_while_ending.append(await leases.get(DEVICE))
+        gone.set()
+        await changed.wait()
+
+    assert held_while_ending[0].holder == HOLDER
     assert await leases.get(DEVICE) is None
 
 

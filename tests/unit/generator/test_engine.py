@@ -7,7 +7,9 @@ import pytest
 from sfumato_chassis.errors import NotFound, Reason
 from sfumato_chassis.jobs import ACTIVE, JobState, NewEvent
 from sfumato_chassis.leases import device_key
-from sfumato_generator import device
+from sfumato_chassis.platform import DrainLimits
+from sfumato_chassis.threads import Threads
+from sfumato_chassis.worker_channel import WorkerChannel
 from sfumato_generator import engine as generation_engine
 from sfumato_generator.config import GeneratorConfig
 from sfumato_generator.engine import GenerationEngine
@@ -15,12 +17,14 @@ from sfumato_generator.resolver import GenerationResolver
 
 DEVICE = device_key("cpu")
 PATIENCE_SECONDS = 10
+LONG_SECONDS = 20.0
 POLL_SECONDS = 0.01
 
 
 @pytest.fixture
 async def engine(platform, monkeypatch):
-    monkeypatch.setattr(device, "GOODBYE_SECONDS", 0.01)
+    limits = DrainLimits(rest_seconds=0.5, service_seconds=10.0, stream_seconds=0.1)
+    monkeypatch.setattr(type(platform), "drain_limits", limits)
     resolver = GenerationResolver(
         roots=[],
         cache_roots=list,
@@ -28,6 +32,7 @@ async def engine(platform, monkeypatch):
         device="cpu",
         precision="auto",
         draw_seed=lambda: 1,
+        reading=Threads("read-model", limit=1),
     )
     made = GenerationEngine(platform, GeneratorConfig(), lambda: resolver)
     yield made
@@ -72,6 +77,46 @@ async def test_a_stop_in_the_middle_of_a_start_leaves_nothing_behind(
     assert ended.failure.reason is Reason.SERVER_DRAINING
     assert len(executor.killed) == 1
     assert await platform.leases.get(DEVICE) is None
+
+
+async def test_a_start_that_hangs_does_not_keep_a_stop_waiting(
+    platform, executor, jobs, queued, engine
+):
+    job = await queued()
+    executor.startable.clear()
+    await engine.start()
+    await asyncio.wait_for(executor.starting.wait(), PATIENCE_SECONDS)
+    await stop(platform, engine)
+
+    assert await jobs.in_states(*ACTIVE) == []
+    assert (await jobs.get(job.name, job.owner)).state is JobState.QUEUED
+    assert executor.num_alive == 0
+    assert await platform.leases.get(DEVICE) is None
+
+
+async def test_a_worker_has_the_time_of_the_drain_to_come_to_rest(
+    platform, executor, jobs, queued, engine, monkeypatch
+):
+    limits = DrainLimits(rest_seconds=LONG_SECONDS, service_seconds=30.0, stream_seconds=0.1)
+    monkeypatch.setattr(type(platform), "drain_limits", limits)
+    sent_away = []
+    send_away = WorkerChannel.send_away
+
+    def noted(channel, handle, command, *, within_seconds, job=""):
+        send_away(channel, handle, command, within_seconds=within_seconds, job=job)
+        sent_away.append((command, within_seconds))
+        executor.end(handle.process)
+
+    monkeypatch.setattr(WorkerChannel, "send_away", noted)
+    job = await queued()
+    await engine.start()
+    await until(jobs, job, JobState.RUNNING)
+    await stop(platform, engine)
+
+    ((command, within_seconds),) = sent_away
+    assert command == "drain"
+    assert LONG_SECONDS - PATIENCE_SECONDS < within_seconds <= LONG_SECONDS
+    assert executor.killed == []
 
 
 async def test_a_generation_that_cannot_be_started_fails_and_the_next_one_is_done(

@@ -77,6 +77,11 @@ def test_a_failure_names_step_and_samples() -> None:
     assert data["details"] == {"code": "LOSS_NOT_FINITE", "step": "3", "samples": "a"}
 
 
+def test_a_failure_without_samples_says_nothing_of_them() -> None:
+    failed = events.Failed(code="OUT_OF_MEMORY", message="m", step=0)
+    assert event_data(failed)["details"] == {"code": "OUT_OF_MEMORY", "step": "0"}
+
+
 def test_every_failure_code_of_the_stages_has_a_reason() -> None:
     codes = set()
     for path in STAGES.glob("*.py"):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load
+from structlog.testing import capture_logs
 
 from sfumato_diffusion.adapters import AdapterStack, load_adapter
 from sfumato_diffusion.conditioning.cache import ConditioningCache
@@ -219,18 +220,18 @@ def test_a_failure_that_nobody_foresaw_is_left_to_the_worker(studio: Any, report
     assert not [event for event in reporter.events if event.kind in ENDS]
 
 
-def test_an_adapter_that_finds_no_space_fails_the_run(
-    studio: Any, reporter_of: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_adapter_that_finds_no_space_fails_the_run(studio: Any, reporter_of: Any) -> None:
     def full(name: str) -> None:
         if name == "adapter.safetensors:written":
             raise OSError(errno.ENOSPC, "No space left on device")
 
     reporter = reporter_of(failpoint=full)
-    assert studio.run(studio.plan("full"), reporter).result == "failed"
+    with capture_logs() as lines:
+        assert studio.run(studio.plan("full"), reporter).result == "failed"
     failed = reporter.of("failed")[0]
     assert (failed.code, failed.message) == ("DISK_FULL", "the server's disk is full")
-    assert [failed.error_id] == [record.args[0] for record in caplog.records if record.args]
+    (line,) = lines
+    assert (line["event"], line["error_id"]) == ("the attempt failed", failed.error_id)
 
 
 def _spoil_latents(studio: Any, plan: Any) -> None:

@@ -1,14 +1,13 @@
 """The four stages in order, and how a run ends."""
 
-import logging
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 
+from sfumato_chassis import unexpected_errors
 from sfumato_chassis.disk_space import is_disk_full
 from sfumato_chassis.errors import DISK_FULL_MESSAGE
 from sfumato_diffusion.adapters import AdapterError
@@ -34,8 +33,6 @@ from sfumato_trainer.stages.reporter import (
 )
 from sfumato_trainer.stages.run_state import run_identity
 from sfumato_trainer.stages.train_adapter import Trained, train_adapter
-
-logger = logging.getLogger(__name__)
 
 Result = Literal["succeeded", "failed", "cancelled", "drained", "lease_lost"]
 
@@ -80,8 +77,7 @@ def run_training(
 
 
 def _failed(error: Exception, plan: TrainingPlan, reporter: Reporter) -> Outcome:
-    error_id = uuid.uuid4().hex
-    logger.warning("the attempt failed, error_id %s", error_id, exc_info=error)
+    error_id = unexpected_errors.note(error, "the attempt failed")
     failure = replace(_failure(error, plan), error_id=error_id)
     reporter.emit(failure)
     return Outcome(result="failed", step=failure.step)

@@ -1,0 +1,73 @@
+"""Stops, and sources that hang."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import grpc
+import pytest
+
+from datasets_server import Running, import_request, imported, running
+from refusals import refusal_of
+from sfumato.datasets.v1 import datasets_pb2 as pb
+from sfumato.job.v1 import job_pb2
+from sfumato_chassis.job_store import JobStore
+from sfumato_chassis.jobs import ACTIVE, Job, JobState, NewEvent
+from sfumato_chassis.threads import MAX_READERS
+from sfumato_datasets.imports import Importer
+
+LONG_SECONDS = 30.0
+
+
+async def test_a_stop_finishes_the_step_of_the_queue_that_it_meets(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import is claimed, and not yet begun, when the stop comes."""
+    claimed, go_on = asyncio.Event(), asyncio.Event()
+    claim = JobStore.claim
+
+    async def held(store: JobStore, name: str, started: NewEvent) -> Job:
+        job = await claim(store, name, started)
+        claimed.set()
+        await go_on.wait()
+        return job
+
+    monkeypatch.setattr(JobStore, "claim", held)
+    created = await server.stubs.datasets.CreateImport(import_request("cats"))
+    await asyncio.wait_for(claimed.wait(), LONG_SECONDS)
+    stopping = asyncio.create_task(server.server.stop())
+    await asyncio.wait_for(server.platform.draining.wait(), LONG_SECONDS)
+    go_on.set()
+    await asyncio.wait_for(stopping, LONG_SECONDS)
+    engine = server.service._engine
+    assert await engine.jobs.in_states(*ACTIVE) == []
+    ended = await engine.jobs.get(created.import_job.name, "local")
+    assert (ended.state, ended.failure.reason) == (JobState.QUEUED, "SERVER_DRAINING")
+
+
+async def test_folders_that_hang_stop_nothing_but_calls_that_name_folders(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overrides = {"datasets.import_roots": (root,), "server.unary_deadline_seconds": 2.0}
+    go_on = threading.Event()
+    check_source = Importer.check_source
+
+    def hang(importer: Importer, record: object) -> None:
+        go_on.wait(LONG_SECONDS)
+        check_source(importer, record)
+
+    async with running(tmp_path / "data", overrides=overrides) as server:
+        with monkeypatch.context() as patched:
+            patched.setattr(Importer, "check_source", hang)
+            refusals = await asyncio.gather(
+                *(
+                    refusal_of(server.stubs.datasets.CreateImport(import_request("cats", f"c{n}")))
+                    for n in range(MAX_READERS + 20)
+                )
+            )
+            assert {refusal.code for refusal in refusals} == {grpc.StatusCode.DEADLINE_EXCEEDED}
+            await server.stubs.datasets.ListDatasets(pb.ListDatasetsRequest())
+            await asyncio.wait_for(asyncio.to_thread(int), LONG_SECONDS / 2)
+        go_on.set()
+        done = await imported(server.stubs, "cats")
+        assert done.status.state == job_pb2.JOB_STATE_SUCCEEDED
