@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import TextIO
 
 from sfumato.job.v1 import errors_pb2, job_pb2
+from sfumato_client.cli.main import INTERRUPTED
 from sfumato_client.cli.text import printable
 from sfumato_client.errors import InvalidArgument, NotFound, SfumatoError, TransportLost
 
@@ -24,8 +25,8 @@ class ExitCode(IntEnum):
     REFUSED = 4
     # No answer from the server.
     UNREACHABLE = 5
-    # Ctrl-C: the job goes on. What a shell answers for a process that SIGINT ended.
-    DETACHED = 130
+    # Ctrl-C: the job goes on.
+    DETACHED = INTERRUPTED
     # Nobody reads the output any more: the job goes on. The same for SIGPIPE.
     OUTPUT_CLOSED = 141
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+INTERRUPTED = 130
+"""128 + SIGINT, as shells have it."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and answers its exit code (see cli/failures.py).
@@ -25,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
-        return 130
+        return INTERRUPTED
 
 
 def serve(arguments: Sequence[str]) -> int:
