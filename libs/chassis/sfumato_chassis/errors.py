@@ -96,7 +96,8 @@ class SfumatoError(Exception):
 
     Attributes:
         details: Machine-readable facts.
-        error_id: Under which the log has what callers are not told; empty where it has no more.
+        error_id: Under which the log has what callers are not told; always set with INTERNAL and
+            DISK_FULL, empty where the log has no more.
     """
 
     status: ClassVar[str]

@@ -106,8 +106,7 @@ async def test_an_error_is_logged_and_harms_no_other() -> None:
 
     other = tasks.spawn(work())
     with capture_logs() as logs:
-        tasks.spawn(fail())
-        await asyncio.sleep(0.01)
+        await asyncio.wait([tasks.spawn(fail())], timeout=5)
     assert [str(entry["exc_info"]) for entry in logs] == ["unexpected"]
     assert not other.done()
     gate.set()

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -7,6 +9,22 @@ import pytest
 import structlog
 
 from sfumato_chassis.logging import configure_logging, get_logger
+
+LOADED_BY_MANY_AT_ONCE = """
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+def log(number):
+    together.wait()
+    from sfumato_chassis.logging import configure_logging, get_logger
+    configure_logging(level="info", json_lines=True)
+    get_logger("test").info("line", number=number)
+
+together = Barrier(8, timeout=20)
+with ThreadPoolExecutor(8) as threads:
+    list(threads.map(log, range(8)))
+import rich.table
+"""
 
 
 @pytest.fixture(params=["full", "closed"])
@@ -40,3 +58,11 @@ def test_a_line_that_cannot_be_written_is_lost_and_nothing_else(
         log.exception("lost as well")
     with pytest.raises((OSError, ValueError)):
         broken.write("a line\n")
+
+
+def test_threads_may_load_it_at_once() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", LOADED_BY_MANY_AT_ONCE], capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count('"event": "line"') == 8

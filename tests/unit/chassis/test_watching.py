@@ -2,7 +2,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -31,6 +31,25 @@ SUCCEEDED = NewEvent(kind="succeeded")
 START = Cursor(after_sequence=0, log_id="", replay=False)
 REPLAY = Cursor(after_sequence=0, log_id="", replay=True)
 Watch = Callable[..., AsyncIterator[Message]]
+PATIENCE_SECONDS = 5
+"""Shorter than a heartbeat, by which a watcher would look again although nobody woke it."""
+
+
+class Draining(asyncio.Event):
+    """Tells when somebody sleeps until it is set, or something else wakes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._slept_on = asyncio.Event()
+
+    async def wait(self) -> Literal[True]:
+        self._slept_on.set()
+        return await super().wait()
+
+    async def slept_on(self) -> None:
+        self._slept_on.clear()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await self._slept_on.wait()
 
 
 @pytest.fixture
@@ -40,12 +59,12 @@ async def store(tmp_path: Path) -> AsyncIterator[JobStore]:
 
 
 @pytest.fixture
-def draining() -> asyncio.Event:
-    return asyncio.Event()
+def draining() -> Draining:
+    return Draining()
 
 
 @pytest.fixture
-def follow(store: JobStore, draining: asyncio.Event) -> Watch:
+def follow(store: JobStore, draining: Draining) -> Watch:
     def start(name: str, cursor: Cursor, **limits: float) -> AsyncIterator[Message]:
         return watch(
             store,
@@ -151,15 +170,16 @@ async def test_events_keep_heartbeats_away(store: JobStore, follow: Watch) -> No
 
 
 async def test_a_drain_sends_watchers_away_at_once(
-    store: JobStore, follow: Watch, draining: asyncio.Event
+    store: JobStore, follow: Watch, draining: Draining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(watching, "POLL_SECONDS", 3600.0)
     job = await create(store)
     messages = follow(job.name, REPLAY)
     assert told([await anext(messages) for _ in range(2)]) == ["Attached", 1]
     waiting = asyncio.ensure_future(anext(messages))
-    await asyncio.sleep(0)
+    await draining.slept_on()
     draining.set()
-    assert isinstance(await asyncio.wait_for(waiting, 0.9), GoingAway)
+    assert isinstance(await asyncio.wait_for(waiting, PATIENCE_SECONDS), GoingAway)
     assert [message async for message in messages] == []
 
 
@@ -169,13 +189,15 @@ async def test_an_old_watch_is_sent_away(store: JobStore, follow: Watch) -> None
     assert told(messages) == ["Attached", 1, "GoingAway"]
 
 
-async def test_a_watcher_that_leaves_is_forgotten(store: JobStore, follow: Watch) -> None:
+async def test_a_watcher_that_leaves_is_forgotten(
+    store: JobStore, follow: Watch, draining: Draining
+) -> None:
     job = await create(store)
     messages = follow(job.name, REPLAY)
     for _ in range(2):
         await anext(messages)
     waiting = asyncio.ensure_future(anext(messages))
-    await asyncio.wait([waiting], timeout=0.05)
+    await draining.slept_on()
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     await messages.aclose()  # type: ignore[attr-defined]
@@ -209,7 +231,7 @@ async def test_no_wakeup_is_lost_among_many(
 
 
 async def test_an_event_wakes_its_watcher(
-    store: JobStore, follow: Watch, monkeypatch: pytest.MonkeyPatch
+    store: JobStore, follow: Watch, draining: Draining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching, "POLL_SECONDS", 3600.0)
     job = await create(store)
@@ -217,7 +239,7 @@ async def test_an_event_wakes_its_watcher(
     assert told([await anext(messages) for _ in range(2)]) == ["Attached", 1]
     for sequence in range(2, 22):
         waiting = asyncio.ensure_future(anext(messages))
-        await asyncio.sleep(0)
+        await draining.slept_on()
         await store.append(job.name, [NOTE])
         assert told([await asyncio.wait_for(waiting, 10)]) == [sequence]
 
@@ -234,8 +256,9 @@ async def test_what_another_process_appends_is_seen_by_polling(
 
 
 async def test_wait_returns_at_the_end_or_at_the_time(
-    store: JobStore, draining: asyncio.Event
+    store: JobStore, draining: Draining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(watching, "POLL_SECONDS", 3600.0)
     job = await create(store)
 
     async def wait(seconds: float) -> JobState:
@@ -247,16 +270,16 @@ async def test_wait_returns_at_the_end_or_at_the_time(
     assert await wait(0) is JobState.QUEUED
     assert await wait(0.02) is JobState.QUEUED
     waiting = asyncio.ensure_future(wait(30))
-    await asyncio.sleep(0)
+    await draining.slept_on()
     draining.set()
     with pytest.raises(Unavailable) as caught:
-        await asyncio.wait_for(waiting, 0.9)
+        await asyncio.wait_for(waiting, PATIENCE_SECONDS)
     assert caught.value.reason is Reason.SERVER_DRAINING
     draining.clear()
     waiting = asyncio.ensure_future(wait(30))
-    await asyncio.sleep(0)
+    await draining.slept_on()
     await store.append(job.name, [SUCCEEDED])
-    assert await asyncio.wait_for(waiting, 0.9) is JobState.SUCCEEDED
+    assert await asyncio.wait_for(waiting, PATIENCE_SECONDS) is JobState.SUCCEEDED
     draining.set()
     assert await wait(30) is JobState.SUCCEEDED
     await store.delete(job.name, OWNER, remove=add_nothing)

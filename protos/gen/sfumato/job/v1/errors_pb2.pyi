@@ -251,7 +251,9 @@ class JobError(_message.Message):
     message: _builtins.str
     """For people. Holds no path and no stack trace."""
     error_id: _builtins.str
-    """Under which the service's log has what is not told here; empty where it has no more."""
+    """Search the logs of the service and of its workers for it to find the cause. Always set with INTERNAL and DISK_FULL;
+    empty where they have no more than stands here.
+    """
     @_builtins.property
     def details(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Machine-readable facts: the step, file names, the holder."""
