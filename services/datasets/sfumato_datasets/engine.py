@@ -83,16 +83,20 @@ class ImportEngine:
         await self.jobs.purge(remove=storage.remove_import)
 
     async def drain(self) -> None:
-        """Stops imports; they begin anew with the next start, or end, by their policy."""
+        """Stops imports; they begin anew with the next start, or end, by their policy.
+
+        An import that has not stopped in time, as where its folder hangs, is left behind.
+        """
+        now = self._platform.clock.monotonic
+        rest_by = now() + self._platform.drain_limits.rest_seconds
         self._wake.set()
         # A step of the queue is finished, not broken off: what it begins must be known here.
-        if not await self._background.finish(
-            within_seconds=self._platform.drain_limits.rest_seconds
-        ):
+        if not await self._background.finish(within_seconds=rest_by - now()):
             await self._background.cancel()
         for report in self._running.values():
             report.cancelled.set()
-        await self._imports.finish()
+        if not await self._imports.finish(within_seconds=rest_by - now()):
+            await self._imports.cancel()
         for job in await self.jobs.in_states(*ACTIVE):
             await end_attempt(self.jobs, job.name, job.owner, end_of)
 

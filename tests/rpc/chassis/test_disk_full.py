@@ -204,6 +204,31 @@ async def test_what_an_import_tells_waits_for_space_and_is_not_lost(
     assert [(note.file_name, note.refused) for note in notes] == [("zebra.png", True)]
 
 
+async def test_a_cancel_that_finds_no_space_is_refused_and_the_import_goes_on(
+    tmp_path: Path, root: Path
+) -> None:
+    """A cancel that was answered holds for ever; this one could not be written down."""
+    gate = tmp_path / "gate"
+    overrides = {"datasets.import_roots": (root,)}
+    failpoint = Failpoints(parse(f"import.before_publish=hold:{gate}"))
+    async with running(tmp_path / "data", overrides=overrides, failpoint=failpoint) as server:
+        created = await server.stubs.datasets.CreateImport(import_request("cats"))
+        cancel = imports_pb2.CancelImportRequest(name=created.import_job.name)
+        await begun(server, cancel.name)
+        await server.platform.database.write(let_events_be_large)
+        await limit_database(server, 1)
+        assert_disk_full(await refusal_of(server.stubs.datasets.CancelImport(cancel)))
+        found = await server.stubs.datasets.GetImport(
+            imports_pb2.GetImportRequest(name=cancel.name)
+        )
+        assert found.import_job.status.state == job_pb2.JOB_STATE_RUNNING
+        await limit_database(server, 1_000_000)
+        await server.stubs.datasets.CancelImport(cancel)
+        gate.touch()
+        ended = await finished(server.stubs, cancel.name)
+    assert ended.status.state == job_pb2.JOB_STATE_CANCELLED
+
+
 async def test_a_log_that_finds_no_space_changes_no_answer(tmp_path: Path) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     try:

@@ -13,6 +13,7 @@ from sfumato.datasets.v1 import datasets_pb2 as pb
 from sfumato.job.v1 import job_pb2
 from sfumato_chassis.job_store import JobStore
 from sfumato_chassis.jobs import ACTIVE, Job, JobState, NewEvent
+from sfumato_chassis.platform import DrainLimits, Platform
 from sfumato_chassis.threads import MAX_READERS
 from sfumato_datasets.imports import Importer
 
@@ -42,6 +43,26 @@ async def test_a_stop_finishes_the_step_of_the_queue_that_it_meets(
     engine = server.service._engine
     assert await engine.jobs.in_states(*ACTIVE) == []
     ended = await engine.jobs.get(created.import_job.name, "local")
+    assert (ended.state, ended.failure.reason) == (JobState.QUEUED, "SERVER_DRAINING")
+
+
+async def test_a_folder_that_hangs_does_not_keep_a_stop_waiting(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = DrainLimits(rest_seconds=0.2, service_seconds=LONG_SECONDS, stream_seconds=0.1)
+    monkeypatch.setattr(Platform, "drain_limits", limits)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hang(*_: object) -> None:
+        begun.set()
+        go_on.wait(LONG_SECONDS)
+
+    monkeypatch.setattr(Importer, "_ingest", hang)
+    created = await server.stubs.datasets.CreateImport(import_request("cats"))
+    assert await asyncio.to_thread(begun.wait, LONG_SECONDS)
+    await asyncio.wait_for(server.server.stop(), LONG_SECONDS / 2)
+    ended = await server.service._engine.jobs.get(created.import_job.name, "local")
+    go_on.set()
     assert (ended.state, ended.failure.reason) == (JobState.QUEUED, "SERVER_DRAINING")
 
 

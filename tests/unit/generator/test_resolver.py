@@ -1,23 +1,30 @@
 """Defaults and refusals, without a server."""
 
+import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sfumato_chassis.errors import FailedPrecondition, InvalidArgument, Reason
+from sfumato_chassis.errors import FailedPrecondition, InvalidArgument, NotFound, Reason
+from sfumato_chassis.threads import MAX_READERS, Threads
 from sfumato_diffusion.families.registry import family_info
+from sfumato_generator import resolver
 from sfumato_generator.configuration import AdapterChoice, GenerationRequest, ModelSource
 from sfumato_generator.models import LocatedModel
 from sfumato_generator.resolver import (
     MAX_SEED,
     FoundAdapter,
+    GenerationResolver,
     check_adapter_kinds,
     check_adapters,
     resolve_configuration,
     resolve_precision,
 )
 
+PATIENCE_SECONDS = 10
+SHORT_SECONDS = 0.2
 Z_IMAGE, FLUX = family_info("z-image"), family_info("flux.1")
 TURBO, BASE = Z_IMAGE.bases
 SCHNELL, DEV, KREA = FLUX.bases
@@ -163,3 +170,34 @@ def test_adapters_from_elsewhere(kind):
     with pytest.raises(FailedPrecondition) as refusal:
         check_adapter_kinds([AdapterChoice(kind=kind, reference="x")])
     assert refusal.value.reason is Reason.ADAPTER_INCOMPATIBLE
+
+
+async def test_models_that_hang_stop_nothing_but_calls_that_read_models(monkeypatch):
+    go_on = threading.Event()
+    locate_model = resolver.locate_model
+
+    def hang(*args, **kwargs):
+        go_on.wait(PATIENCE_SECONDS)
+        return locate_model(*args, **kwargs)
+
+    monkeypatch.setattr(resolver, "locate_model", hang)
+    models = GenerationResolver(
+        roots=[],
+        cache_roots=list,
+        adapters=None,  # a model that is not there is refused before any adapter is looked for
+        device="cpu",
+        precision="auto",
+        draw_seed=lambda: 17,
+        reading=Threads("read-model", limit=MAX_READERS),
+    )
+
+    async def give_up():
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(SHORT_SECONDS):
+                await models.resolve(asked(), "local")
+
+    await asyncio.gather(*(give_up() for _ in range(MAX_READERS + 20)))
+    assert await asyncio.wait_for(asyncio.to_thread(int), PATIENCE_SECONDS / 2) == 0
+    go_on.set()
+    with pytest.raises(NotFound):
+        await asyncio.wait_for(models.resolve(asked(), "local"), PATIENCE_SECONDS)
