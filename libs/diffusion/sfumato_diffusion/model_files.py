@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sfumato_diffusion.families.info import FamilyInfo
-from sfumato_diffusion.model_folder import INDEX, ModelFolderError, check_model_folder
+from sfumato_diffusion.model_folder import INDEX, MissingPartError, check_model_folder
 from sfumato_diffusion.source_revision import find_snapshot
 
 _WANTED = ("*.json", "*.jinja", "*.model", "*.txt", "*.safetensors")
@@ -26,7 +26,8 @@ def locate_model(
     """Directory of the model; downloads into the first root only where that is allowed.
 
     A download that was interrupted leaves a snapshot in which components are missing: it is continued.
-    Raises ModelNotFoundError, which names the repository when it is behind a licence gate.
+    Raises ModelNotFoundError, which names the repository when it is behind a licence gate, and
+    ModelFolderError where what is here is damaged or of another kind: a download would not mend it.
     """
     path = Path(reference)
     if (path / INDEX).is_file():
@@ -42,10 +43,10 @@ def locate_model(
 
 
 def is_complete(directory: Path, info: FamilyInfo) -> bool:
-    """Whether nothing that a model of the family needs is missing or damaged."""
+    """Whether nothing that a model of the family needs is missing. Raises ModelFolderError."""
     try:
         check_model_folder(directory, info)
-    except ModelFolderError:
+    except MissingPartError:
         return False
     return True
 

@@ -6,11 +6,12 @@ before a job is made. Layout: https://huggingface.co/docs/diffusers/using-diffus
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from sfumato_diffusion.families.info import FamilyInfo
+from sfumato_diffusion.families.info import FamilyInfo, MatchingSizes
 from sfumato_diffusion.safetensors_header import (
     MODEL_LIMITS,
     Header,
@@ -19,70 +20,118 @@ from sfumato_diffusion.safetensors_header import (
 )
 
 INDEX = "model_index.json"
+_MAX_NAME = 80
 _PICKLES = frozenset({".bin", ".ckpt", ".pt", ".pth"})
-_SCHEDULER_NUMBERS = ("base_shift", "max_shift", "base_image_seq_len", "max_image_seq_len")
 _VOCABULARIES = frozenset(
     {"tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model"}
 )
 
 
-MAX_NAME = 80
-"""Characters of a name in a message."""
-
-
 class ModelFolderError(ValueError):
-    """A component is missing, damaged or of another kind. `component` names it."""
+    """A component is missing, damaged or of another kind.
+
+    Attributes:
+        component: Its name, or that of the index.
+        reason: What callers are told by name.
+    """
+
+    reason: ClassVar[Literal["MODEL_UNSUPPORTED", "WEIGHTS_UNSAFE"]] = "MODEL_UNSUPPORTED"
 
     def __init__(self, component: str, problem: str) -> None:
-        super().__init__(f"{component}: {problem}")
-        self.component = component
+        self.component = component[:_MAX_NAME]
+        super().__init__(f"{self.component}: {problem}")
+
+
+class MissingPartError(ModelFolderError):
+    """A file or folder is not there, as after a download that was interrupted."""
 
 
 class UnsafeWeightsError(ModelFolderError):
     """Weights that are pickled and may hold code, or whose header cannot be believed."""
+
+    reason = "WEIGHTS_UNSAFE"
+
+
+def read_index(directory: Path) -> Mapping[str, Any]:
+    """What `model_index.json` says. Raises ModelFolderError."""
+    return _read_object(directory / INDEX, INDEX)
+
+
+def read_settings(directory: Path, component: str) -> Mapping[str, Any]:
+    """A component's configuration, which a tokenizer may lack. Raises ModelFolderError."""
+    name = "config.json"
+    if component == "scheduler":
+        name = "scheduler_config.json"
+    elif component.startswith("tokenizer"):
+        name = "tokenizer_config.json"
+        if not os.path.lexists(directory / component / name):
+            return {}
+    return _read_object(directory / component / name, component)
+
+
+def component_class(directory: Path, component: str) -> str:
+    """Name of the class that the index gives a component. Raises ModelFolderError."""
+    entry = _class_of(read_index(directory).get(component))
+    if entry is None:
+        raise ModelFolderError(component, f"is missing in {INDEX}")
+    return entry[1]
+
+
+def components_of(info: FamilyInfo) -> tuple[str, ...]:
+    """Names of the folders that a model of the family has."""
+    tokenizers = (tokenizer_of(encoder) for encoder in info.text_encoder_components)
+    return (*with_weights(info), *tokenizers, "scheduler")
+
+
+def with_weights(info: FamilyInfo) -> tuple[str, ...]:
+    """Names of those that hold weights."""
+    return (info.denoiser_component, *info.text_encoder_components, "vae")
+
+
+def tokenizer_of(encoder: str) -> str:
+    """Name of a text encoder's tokenizer."""
+    return encoder.replace("text_encoder", "tokenizer")
 
 
 def check_model_folder(directory: Path, info: FamilyInfo) -> None:
     """Every component that the family needs, and every other that the index names.
 
     Raises:
+        MissingPartError: Something is not there.
         UnsafeWeightsError: Its weights must not be read.
         ModelFolderError: It cannot be loaded.
     """
-    index = _read_object(directory / INDEX, INDEX)
-    named = tuple(name for name, value in index.items() if _class_of(value) is not None)
+    index = read_index(directory)
+    named = {name: entry for name, value in index.items() if (entry := _class_of(value))}
     for component in components_of(info):
         if component not in named:
             raise ModelFolderError(component, f"is missing in {INDEX}")
+        _check_class(component, named[component], info)
     check_components(directory, info, dict.fromkeys((*components_of(info), *named)))
-    denoiser_class = _class_of(index[info.denoiser_component])
-    if denoiser_class != info.denoiser_class:
-        raise ModelFolderError(
-            info.denoiser_component, f"is a {denoiser_class}, not a {info.denoiser_class}"
-        )
-
-
-def components_of(info: FamilyInfo) -> tuple[str, ...]:
-    """Names of the folders that a model of the family has."""
-    return (*_with_weights(info), *_tokenizers(info), "scheduler")
+    for sizes in info.sizes:
+        _check_sizes(directory, sizes)
 
 
 def check_components(directory: Path, info: FamilyInfo, components: Iterable[str]) -> None:
-    """These alone. Raises UnsafeWeightsError and ModelFolderError."""
-    with_weights, tokenizers = _with_weights(info), _tokenizers(info)
+    """These alone. Raises MissingPartError, UnsafeWeightsError and ModelFolderError."""
     for component in components:
         folder = directory / component
         if not _there(folder, Path.is_dir):
-            raise ModelFolderError(component[:MAX_NAME], "is missing")
-        if component in with_weights:
-            _read_object(folder / "config.json", component)
-            _check_weights(folder)
-            if component == info.denoiser_component:
-                _check_positions(directory, info)
-        elif component in tokenizers:
-            _check_tokenizer(folder)
+            raise MissingPartError(component, "is missing")
+        if component not in components_of(info):
+            continue
+        settings = read_settings(directory, component)
+        _check_settings(component, settings, info)
+        if component in info.text_encoder_components:
+            _check_redirections(folder, settings)
+        if component in with_weights(info):
+            _check_weights(folder, _stem(component, info))
         elif component == "scheduler":
-            _check_scheduler(folder)
+            _check_scheduler(settings)
+        else:
+            _check_tokenizer(folder, settings, info)
+        if component == info.denoiser_component:
+            _check_positions(directory, info)
 
 
 def max_side(directory: Path, info: FamilyInfo) -> int:
@@ -98,7 +147,8 @@ def unmatched_targets(directory: Path, info: FamilyInfo, targets: Sequence[str])
 
     Raises ModelFolderError.
     """
-    layers = list(_linear_layers(directory / info.denoiser_component))
+    component = info.denoiser_component
+    layers = list(_linear_layers(directory / component, _stem(component, info)))
     return [
         target
         for target in targets
@@ -121,7 +171,7 @@ def _positions(directory: Path, info: FamilyInfo) -> list[int] | None:
     if info.positions_setting is None:
         return None
     component = info.denoiser_component
-    settings = _read_object(directory / component / "config.json", component)
+    settings = read_settings(directory, component)
     if info.positions_setting not in settings:
         return None  # the library's own default, which is the published model's
     lengths = settings[info.positions_setting]
@@ -136,55 +186,127 @@ def _positions(directory: Path, info: FamilyInfo) -> list[int] | None:
     return lengths
 
 
-def _with_weights(info: FamilyInfo) -> tuple[str, ...]:
-    return (info.denoiser_component, *info.text_encoder_components, "vae")
+def _class_of(value: Any) -> tuple[str, str] | None:
+    """Library and class in an entry of the index; None for what is no component or an absent one."""
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(item, str) for item in value):
+        return value[0], value[1]
+    return None
 
 
-def _tokenizers(info: FamilyInfo) -> tuple[str, ...]:
-    return tuple(name.replace("text_encoder", "tokenizer") for name in info.text_encoder_components)
+def _expected_class(component: str, info: FamilyInfo) -> str | None:
+    """The one class of diffusers that will do; None where any of transformers may."""
+    return {
+        info.denoiser_component: info.denoiser_class,
+        "vae": info.vae_class,
+        "scheduler": info.scheduler_class,
+    }.get(component)
 
 
-def _linear_layers(folder: Path) -> Iterator[str]:
-    for file in _weight_files(folder):
-        for name, entry in _header(file).tensors.items():
+def _check_class(component: str, entry: tuple[str, str], info: FamilyInfo) -> None:
+    library, name = entry
+    expected = _expected_class(component, info)
+    if expected is not None and name != expected:
+        raise ModelFolderError(component, f"is a {name[:_MAX_NAME]}, not a {expected}")
+    owner = "transformers" if expected is None else "diffusers"
+    if library != owner:
+        raise ModelFolderError(component, f"is of {library[:_MAX_NAME]}, not of {owner}")
+
+
+def _check_settings(component: str, settings: Mapping[str, Any], info: FamilyInfo) -> None:
+    expected = _expected_class(component, info)
+    if expected is not None:
+        _check_class(component, ("diffusers", str(settings.get("_class_name", expected))), info)
+    for number in info.numbers:
+        if number.component == component and (problem := number.problem(settings)):
+            raise ModelFolderError(component, problem)
+
+
+def _check_redirections(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Nothing that makes transformers read other weights than those that are checked."""
+    if settings.get("transformers_weights") is not None:
+        raise ModelFolderError(folder.name, "transformers_weights names other weights than its own")
+    if os.path.lexists(folder / "adapter_config.json"):
+        raise ModelFolderError(folder.name, "adapter_config.json names other weights than its own")
+
+
+def _check_scheduler(settings: Mapping[str, Any]) -> None:
+    # The pipelines divide by their difference; the values are the library's defaults.
+    if settings.get("base_image_seq_len", 256) == settings.get("max_image_seq_len", 4096):
+        raise ModelFolderError("scheduler", "base_image_seq_len and max_image_seq_len are the same")
+    if settings.get("stochastic_sampling"):
+        raise ModelFolderError("scheduler", "stochastic_sampling draws noise that no seed decides")
+
+
+def _check_sizes(directory: Path, sizes: MatchingSizes) -> None:
+    component, name = sizes.first
+    size = read_settings(directory, component).get(name)
+    other, other_name = sizes.second
+    other_size = read_settings(directory, other).get(other_name)
+    # What is left to a library's default is known to that library alone.
+    if type(size) is type(other_size) is int and size != sizes.factor * other_size:
+        told = f"{name} is {size}, which does not fit the {other} with {other_name} {other_size}"
+        raise ModelFolderError(component, told)
+
+
+def _stem(component: str, info: FamilyInfo) -> str:
+    """Name of the files of weights that the component's library reads."""
+    return "diffusion_pytorch_model" if _expected_class(component, info) else "model"
+
+
+def _linear_layers(folder: Path, stem: str) -> Iterator[str]:
+    for header in _headers(folder, stem).values():
+        for name, entry in header.tensors.items():
             if name.endswith(".weight") and len(entry.shape) == 2:
                 yield name.removesuffix(".weight")
 
 
-def _check_weights(folder: Path) -> None:
-    files = _weight_files(folder)
-    for file in files:
-        _header(file)
-    if files:
+def _check_weights(folder: Path, stem: str) -> None:
+    headers = _headers(folder, stem)
+    if headers:
+        if not any(header.tensors for header in headers.values()):
+            raise ModelFolderError(folder.name, "its weights hold no tensors")
         return
     if any(path.suffix in _PICKLES for path in folder.iterdir()):
         raise UnsafeWeightsError(
             folder.name, "its weights are pickled and may hold code; only safetensors are read"
         )
-    raise ModelFolderError(folder.name, "has no weights")
+    raise MissingPartError(folder.name, f"has no weights: {stem}.safetensors is missing")
 
 
-def _weight_files(folder: Path) -> Sequence[Path]:
-    """The files that a load without a variant may read. Raises ModelFolderError for a missing shard.
+def _headers(folder: Path, stem: str) -> Mapping[Path, Header]:
+    """Of the files that a load without a variant may read, and that are named as it expects.
 
     Beside an index there may be a whole file too; the libraries differ in which of them they read.
     """
-    files = {path for path in folder.glob("*.safetensors") if path.name.count(".") == 1}
-    for index in folder.glob("*.safetensors.index.json"):
-        if index.name.count(".") == 3:
-            files |= _shards(index)
-    return sorted(files)
+    headers = {}
+    whole = folder / f"{stem}.safetensors"
+    if os.path.lexists(whole):
+        headers[whole] = _header(whole)
+    index = folder / f"{stem}.safetensors.index.json"
+    if os.path.lexists(index):
+        shards = _shards(index)
+        headers |= {shard: _header(shard) for shard in sorted(set(shards.values()))}
+        for name, shard in shards.items():
+            if name not in headers[shard].tensors:
+                told = f"{shard.name} lacks {name[:_MAX_NAME]}, which {index.name} names"
+                raise ModelFolderError(folder.name, told)
+    return headers
 
 
-def _shards(index: Path) -> set[Path]:
+def _shards(index: Path) -> Mapping[str, Path]:
+    """File of each tensor. Raises MissingPartError and ModelFolderError."""
     folder = index.parent
-    weight_map = _read_object(index, folder.name).get("weight_map")
-    if not isinstance(weight_map, dict):
-        raise ModelFolderError(folder.name, f"{index.name} has no weight_map")
-    shards = {folder / str(name) for name in weight_map.values()}
-    for shard in sorted(shards):
+    record = _read_object(index, folder.name)
+    for key in ("metadata", "weight_map"):
+        if not isinstance(record.get(key), dict):
+            raise ModelFolderError(folder.name, f"{index.name} has no {key}")
+    weight_map = record["weight_map"]
+    if not weight_map:
+        raise ModelFolderError(folder.name, f"{index.name} names no weights")
+    shards = {name: folder / str(file) for name, file in weight_map.items()}
+    for shard in sorted(set(shards.values())):
         if shard.parent != folder or not _there(shard, Path.is_file):
-            raise ModelFolderError(folder.name, f"{shard.name[:MAX_NAME]} is missing")
+            raise MissingPartError(folder.name, f"{shard.name[:_MAX_NAME]} is missing")
     return shards
 
 
@@ -197,6 +319,8 @@ def _there(path: Path, kind: Callable[[Path], bool]) -> bool:
 
 
 def _header(file: Path) -> Header:
+    if not file.exists():  # a link into a cache that was cleared
+        raise MissingPartError(file.parent.name, f"{file.name} is missing")
     if not file.is_file():  # nor a pipe or a device, which would be read for ever
         raise ModelFolderError(file.parent.name, f"{file.name} is no file")
     try:
@@ -207,29 +331,20 @@ def _header(file: Path) -> Header:
         raise ModelFolderError(file.parent.name, f"{file.name} cannot be read") from error
 
 
-def _check_tokenizer(folder: Path) -> None:
+def _check_tokenizer(folder: Path, settings: Mapping[str, Any], info: FamilyInfo) -> None:
     if not any((folder / name).is_file() for name in _VOCABULARIES):
-        raise ModelFolderError(folder.name, "has no vocabulary")
-
-
-def _check_scheduler(folder: Path) -> None:
-    record = _read_object(folder / "scheduler_config.json", folder.name)
-    steps = record.get("num_train_timesteps", 1000)
-    if type(steps) is not int or steps < 1:
-        raise ModelFolderError(folder.name, "num_train_timesteps must be an integer of at least 1")
-    shift = record.get("shift", 1.0)
-    if type(shift) not in {int, float} or not shift > 0 or not math.isfinite(shift):
-        raise ModelFolderError(folder.name, "shift must be a finite number above 0")
-    for name in _SCHEDULER_NUMBERS:
-        if type(record.get(name, 1)) not in {int, float}:
-            raise ModelFolderError(folder.name, f"{name} must be a number")
-
-
-def _class_of(value: Any) -> str | None:
-    """The class in an entry of the index; None for what is no component or an absent one."""
-    if isinstance(value, list) and len(value) == 2 and all(isinstance(item, str) for item in value):
-        return str(value[1])
-    return None
+        raise MissingPartError(folder.name, "has no vocabulary")
+    if settings.get("pad_token", "") is None:
+        raise ModelFolderError(folder.name, "has no padding token")
+    if info.chat_template:
+        template = settings.get("chat_template")
+        file = folder / "chat_template.jinja"
+        if file.is_file():  # which the library prefers
+            template = file.read_bytes().strip()
+        if template is None:
+            raise MissingPartError(folder.name, "has no chat template")
+        if not template:
+            raise ModelFolderError(folder.name, "its chat template is empty")
 
 
 def _read_object(file: Path, component: str) -> dict[str, Any]:
@@ -241,7 +356,7 @@ def _read_object(file: Path, component: str) -> dict[str, Any]:
         )
     except FileNotFoundError as error:
         problem = "is missing" if component == file.name else f"{file.name} is missing"
-        raise ModelFolderError(component, problem) from error
+        raise MissingPartError(component, problem) from error
     except OSError as error:
         raise ModelFolderError(component, f"{file.name} cannot be read") from error
     except (ValueError, RecursionError) as error:

@@ -4,6 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from sfumato_diffusion.families.registry import UnknownFamilyError, build_tiny
 
 
@@ -17,9 +19,17 @@ def main() -> int:
     try:
         build_tiny(arguments.family, arguments.directory, arguments.seed)
     except UnknownFamilyError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
+        return _refuse(str(error))
+    except OSError as error:
+        return _refuse(f"{error.filename or arguments.directory}: {error.strerror or error}")
+    except SafetensorError as error:
+        return _refuse(f"{arguments.directory}: {error}")
     return 0
+
+
+def _refuse(problem: str) -> int:
+    sys.stderr.write(f"{problem}\n")
+    return 2
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from sfumato_diffusion.families.info import BaseModel, FamilyInfo
 from sfumato_diffusion.model_folder import (
     INDEX,
     ModelFolderError,
-    UnsafeWeightsError,
     check_model_folder,
     max_side,
 )
@@ -161,11 +160,8 @@ def check_folder(directory: Path, info: FamilyInfo) -> int:
         check_model_folder(directory, info)
         return max_side(directory, info)
     except ModelFolderError as error:
-        unsafe = isinstance(error, UnsafeWeightsError)
         raise FailedPrecondition(
-            Reason.WEIGHTS_UNSAFE if unsafe else Reason.MODEL_UNSUPPORTED,
-            str(error),
-            details={"component": error.component},
+            Reason(error.reason), str(error), details={"component": error.component}
         ) from error
 
 

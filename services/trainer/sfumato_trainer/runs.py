@@ -17,11 +17,10 @@ from sfumato_chassis.errors import (
 )
 from sfumato_diffusion.families.identify import UnidentifiedModelError, identify_family
 from sfumato_diffusion.families.info import FamilyInfo, UnsupportedPrecisionError
-from sfumato_diffusion.model_files import is_complete
 from sfumato_diffusion.model_folder import (
     INDEX,
+    MissingPartError,
     ModelFolderError,
-    UnsafeWeightsError,
     check_model_folder,
     max_side,
     unmatched_targets,
@@ -87,10 +86,16 @@ def resolve_base(
         case _:
             raise unsupported(f"training on a base model given as {base.kind} is not supported")
     info = family_of(base, folder, family)
-    if folder is None or (path is None and may_download and not is_complete(folder, info)):
-        return ResolvedBase(path=path, folder=None, info=info, max_side=info.maximum_side)
+    to_fetch = ResolvedBase(path=path, folder=None, info=info, max_side=info.maximum_side)
+    if folder is None:
+        return to_fetch
     with refusing_components():
-        check_model_folder(folder, info)
+        try:
+            check_model_folder(folder, info)
+        except MissingPartError:
+            if path is None and may_download:
+                return to_fetch
+            raise
         longest = max_side(folder, info)
     return ResolvedBase(path=path, folder=folder, info=info, max_side=longest)
 
@@ -221,9 +226,6 @@ def refusing_components() -> Iterator[None]:
     try:
         yield
     except ModelFolderError as error:
-        unsafe = isinstance(error, UnsafeWeightsError)
         raise FailedPrecondition(
-            Reason.WEIGHTS_UNSAFE if unsafe else Reason.MODEL_UNSUPPORTED,
-            str(error),
-            details={"component": error.component},
+            Reason(error.reason), str(error), details={"component": error.component}
         ) from error

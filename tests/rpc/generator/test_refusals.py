@@ -112,6 +112,18 @@ async def test_a_model_that_lacks_a_component(studio, tiny_models):
     assert (error.reason, error.details["component"]) == ("MODEL_UNSUPPORTED", "tokenizer")
 
 
+async def test_a_model_whose_latents_have_no_scale(studio, tiny_models):
+    model = studio.platform.data_dir / "models" / "without-scale"
+    shutil.copytree(tiny_models / "z-image", model)
+    file = model / "vae" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "scaling_factor": 0}))
+    error = await refusal_of(studio, "without-scale")
+
+    assert isinstance(error, FailedPrecondition)
+    assert (error.reason, error.details["component"]) == ("MODEL_UNSUPPORTED", "vae")
+    assert error.message == "vae: scaling_factor must be a number above 0"
+
+
 async def test_a_family_that_does_not_exist(studio):
     request = studio.request(validate_only=True)
     request.configuration.family = "sdxl-9"

@@ -1,6 +1,7 @@
 """Pictures from prompts: bytes, seeds, recipes, events, gallery."""
 
 import hashlib
+import json
 import shutil
 import uuid
 from collections import Counter
@@ -311,6 +312,17 @@ async def test_a_model_that_cannot_be_loaded_fails_its_generation_only(studio, m
     )
     assert failed.status.error.error_id
     assert (await studio.make()).status.state == job_pb2.JOB_STATE_SUCCEEDED
+
+
+async def test_a_model_of_more_layers_than_its_settings_say(studio, model_copy):
+    file = model_copy("z-image", "shortened") / "transformer" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "n_layers": 0}))
+    failed = await studio.make("shortened")
+
+    assert failed.status.error.reason == 135  # MODEL_LOAD_FAILED
+    assert failed.status.error.message.startswith(
+        "base model: transformer: its architecture has no layers.0."
+    )
 
 
 async def test_a_model_that_is_gone_when_its_turn_comes(studio, model_copy):

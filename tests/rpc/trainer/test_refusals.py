@@ -125,6 +125,25 @@ async def test_a_resolution_for_which_the_model_has_no_positions(
             "scheduler",
         ),
         (
+            lambda m: change(
+                m / "scheduler" / "scheduler_config.json", _class_name="DDIMScheduler"
+            ),
+            "MODEL_UNSUPPORTED",
+            "scheduler",
+        ),
+        (
+            lambda m: change(m / "vae" / "config.json", scaling_factor=0),
+            "MODEL_UNSUPPORTED",
+            "vae",
+        ),
+        (
+            lambda m: (m / "text_encoder" / "model.safetensors").write_bytes(
+                (2).to_bytes(8, "little") + b"{}"
+            ),
+            "MODEL_UNSUPPORTED",
+            "text_encoder",
+        ),
+        (
             lambda m: change(m / "transformer" / "config.json", axes_lens="many"),
             "MODEL_UNSUPPORTED",
             "transformer",

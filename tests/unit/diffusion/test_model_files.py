@@ -9,6 +9,7 @@ import pytest
 
 from sfumato_diffusion.families.registry import family_info
 from sfumato_diffusion.model_files import ModelNotFoundError, locate_model
+from sfumato_diffusion.model_folder import ModelFolderError, UnsafeWeightsError
 
 Z_IMAGE = family_info("z-image")
 COMMIT = "d" * 40
@@ -69,3 +70,18 @@ def test_an_interrupted_download_is_continued(
     assert locate(tmp_path, allow_download=True) == snapshot
     assert fetched == ["org/name"]
     assert (snapshot / WEIGHTS).is_file()
+
+
+def test_a_download_mends_neither_pickles_nor_another_kind(
+    snapshot: Path, fetched: list[str], tmp_path: Path
+) -> None:
+    index = snapshot / "model_index.json"
+    whole = index.read_text()
+    index.write_text(whole.replace("ZImageTransformer2DModel", "OtherModel"))
+    with pytest.raises(ModelFolderError, match="transformer: is a OtherModel"):
+        locate(tmp_path, allow_download=True)
+    index.write_text(whole)
+    (snapshot / WEIGHTS).rename(snapshot / "transformer" / "weights.bin")
+    with pytest.raises(UnsafeWeightsError):
+        locate(tmp_path, allow_download=True)
+    assert fetched == []

@@ -13,15 +13,23 @@ from sfumato_diffusion.families.contract import TextToImage
 from sfumato_diffusion.families.identify import UnidentifiedModelError, identify_family
 from sfumato_diffusion.families.registry import family_info, load_family
 from sfumato_diffusion.model_folder import (
+    MissingPartError,
     ModelFolderError,
     UnsafeWeightsError,
     check_model_folder,
     max_side,
     unmatched_targets,
 )
+from sfumato_diffusion.safetensors_header import MODEL_LIMITS, read_header
 
 Z_IMAGE, FLUX = family_info("z-image"), family_info("flux.1")
 DENOISER = "transformer/diffusion_pytorch_model.safetensors"
+DENOISER_INDEX = f"{DENOISER}.index.json"
+SCHEDULER = "scheduler/scheduler_config.json"
+TOKENIZER = "tokenizer/tokenizer_config.json"
+TEMPLATE = "tokenizer/chat_template.jinja"
+EMPTY = (2).to_bytes(8, "little") + b"{}"
+"""A file of safetensors that holds none."""
 
 
 @pytest.fixture
@@ -34,17 +42,23 @@ def change(file: Path, **values: Any) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
 
 
+def drop(file: Path, name: str) -> None:
+    settings = json.loads(file.read_text())
+    del settings[name]
+    file.write_text(json.dumps(settings))
+
+
 def rename(file: Path, name: str) -> None:
     file.rename(file.with_name(name))
 
 
-def split(model: Path, *, lost: str | None = None) -> None:
-    """Calls the denoiser's weights a shard; an index names it and perhaps one that is not there."""
+def split(model: Path, *, lost: str | None = None, tensor: str = "lost") -> None:
+    """Calls the denoiser's weights a shard; an index names it and perhaps one more tensor in a file."""
     file = model / DENOISER
+    names = read_header(file, MODEL_LIMITS).tensors
     rename(file, "shard-1.safetensors")
-    weight_map = {"a": "shard-1.safetensors", **({"b": lost} if lost else {})}
-    index = file.with_name(f"{file.name}.index.json")
-    index.write_text(json.dumps({"weight_map": weight_map}))
+    weight_map = dict.fromkeys(names, "shard-1.safetensors") | ({tensor: lost} if lost else {})
+    (model / DENOISER_INDEX).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
 
 
 @pytest.mark.parametrize("family", ["z-image", "flux.1"])
@@ -56,6 +70,8 @@ def test_a_whole_model_passes_and_loads(family: str, tiny_model: Callable[[str],
 def test_shards_by_their_index(model: Path) -> None:
     split(model)
     check_model_folder(model, Z_IMAGE)
+    assert unmatched_targets(model, Z_IMAGE, ["to_q"]) == []
+    load_family("z-image").load_denoiser(model, precision="fp32")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +95,78 @@ def test_shards_by_their_index(model: Path) -> None:
             lambda m: (m / "vae" / "config.json").write_text('{"scaling_factor": 1e309}'),
             "vae: .*finite",
         ),
+        (lambda m: change(m / "vae" / "config.json", scaling_factor=None), "vae: scaling_factor"),
+        (lambda m: change(m / "vae" / "config.json", scaling_factor=0), "vae: .* above 0$"),
+        (lambda m: change(m / "vae" / "config.json", scaling_factor=10**400), "vae: scaling_f"),
+        (lambda m: change(m / "vae" / "config.json", scaling_factor=True), "vae: scaling_factor"),
+        (lambda m: change(m / "vae" / "config.json", shift_factor="a"), "vae: .* be a number$"),
+        (lambda m: change(m / "vae" / "config.json", shift_factor=None), "vae: shift_factor"),
+        (lambda m: drop(m / "vae" / "config.json", "shift_factor"), "vae: has no shift_factor"),
+        (
+            lambda m: change(m / "vae" / "config.json", _class_name="AutoencoderTiny"),
+            "vae: is a AutoencoderTiny, not a AutoencoderKL",
+        ),
+        (
+            lambda m: change(m / "model_index.json", text_encoder=["diffusers", "AutoencoderKL"]),
+            "text_encoder: is of diffusers, not of transformers",
+        ),
+        (
+            lambda m: change(m / "model_index.json", scheduler=["other", "F"]),
+            "scheduler: is a F, not a FlowMatchEulerDiscreteScheduler",
+        ),
+        (
+            lambda m: change(m / SCHEDULER, _class_name="DDIMScheduler"),
+            "scheduler: is a DDIMScheduler, not a FlowMatchEulerDiscreteScheduler",
+        ),
+        (
+            lambda m: change(m / SCHEDULER, max_image_seq_len=256),
+            "scheduler: .* are the same",
+        ),
+        (
+            lambda m: change(m / SCHEDULER, stochastic_sampling=True),
+            "scheduler: stochastic_sampling",
+        ),
+        (
+            lambda m: change(m / "vae" / "config.json", latent_channels=4),
+            "transformer: in_channels is 8, which does not fit the vae with latent_channels 4",
+        ),
+        (
+            lambda m: change(m / "text_encoder" / "config.json", hidden_size=64),
+            "transformer: cap_feat_dim is 32, which does not fit the text_encoder",
+        ),
+        (lambda m: change(m / TOKENIZER, model_max_length="x"), "tokenizer: model_max_length"),
+        (lambda m: change(m / SCHEDULER, max_shift=1e4), "scheduler: max_shift must be .* most 10"),
+        (lambda m: change(m / TOKENIZER, pad_token=None), "tokenizer: has no padding token"),
+        (lambda m: (m / TOKENIZER).write_text("{"), "tokenizer: tokenizer_config.json is not JSON"),
+        (lambda m: (m / TEMPLATE).write_text(" \n"), "tokenizer: its chat template is empty"),
+        (lambda m: (m / TEMPLATE).unlink(), "tokenizer: has no chat template"),
+        (
+            lambda m: change(m / "text_encoder" / "config.json", transformers_weights="a"),
+            "text_encoder: transformers_weights",
+        ),
+        (
+            lambda m: (m / "text_encoder" / "adapter_config.json").write_text("{}"),
+            "text_encoder: adapter_config.json",
+        ),
         (lambda m: (m / DENOISER).unlink(), "transformer: has no weights"),
+        (lambda m: rename(m / DENOISER, "model.safetensors"), "transformer: has no weights"),
+        (lambda m: (m / DENOISER).write_bytes(EMPTY), "transformer: its weights hold no tensors"),
+        (
+            lambda m: (m / DENOISER_INDEX).write_text('{"metadata": {}, "weight_map": {}}'),
+            "transformer: .* names no weights",
+        ),
+        (
+            lambda m: (m / DENOISER_INDEX).write_text('{"metadata": {}, "weight_map": []}'),
+            "transformer: .* has no weight_map",
+        ),
+        (
+            lambda m: (m / DENOISER_INDEX).write_text('{"weight_map": {"a": "b"}}'),
+            "transformer: .* has no metadata",
+        ),
+        (
+            lambda m: split(m, lost="shard-1.safetensors", tensor="layers.9.bias"),
+            "transformer: shard-1.safetensors lacks layers.9.bias",
+        ),
         (lambda m: rename(m / DENOISER, "m.fp16.safetensors"), "transformer: has no weights"),
         (lambda m: split(m, lost="shard-2.safetensors"), "transformer: shard-2.* is missing"),
         (lambda m: split(m, lost="../vae/config.json"), "transformer: .* is missing"),
@@ -105,7 +192,7 @@ def test_the_component_is_named(damage: Callable[[Path], Any], told: str, model:
     damage(model)
     with pytest.raises(ModelFolderError, match=told) as refusal:
         check_model_folder(model, Z_IMAGE)
-    assert not isinstance(refusal.value, UnsafeWeightsError)
+    assert refusal.value.reason == "MODEL_UNSUPPORTED"
     assert str(model) not in str(refusal.value)
 
 
@@ -123,7 +210,46 @@ def test_weights_that_must_not_be_read(
     damage(model / DENOISER)
     with pytest.raises(UnsafeWeightsError, match=told) as refusal:
         check_model_folder(model, Z_IMAGE)
-    assert refusal.value.component == "transformer"
+    assert (refusal.value.component, refusal.value.reason) == ("transformer", "WEIGHTS_UNSAFE")
+
+
+@pytest.mark.parametrize(
+    ("damage", "looks_interrupted"),
+    [
+        (lambda m: shutil.rmtree(m / "vae"), True),
+        (lambda m: (m / DENOISER).unlink(), True),
+        (lambda m: (m / TEMPLATE).unlink(), True),
+        (lambda m: (m / "tokenizer" / "tokenizer.json").unlink(), True),
+        (lambda m: (m / "model_index.json").unlink(), True),
+        (lambda m: split(m, lost="shard-2.safetensors"), True),
+        (lambda m: relink(m / DENOISER, m / "cleared"), True),
+        (lambda m: (m / "vae" / "config.json").write_text("{"), False),
+        (lambda m: rename(m / DENOISER, "weights.bin"), False),
+        (lambda m: change(m / "model_index.json", vae=None), False),
+        (lambda m: change(m / "model_index.json", vae=["diffusers", "AutoencoderTiny"]), False),
+    ],
+)
+def test_what_an_interrupted_download_leaves(
+    damage: Callable[[Path], Any], looks_interrupted: bool, model: Path
+) -> None:
+    damage(model)
+    with pytest.raises(ModelFolderError) as refusal:
+        check_model_folder(model, Z_IMAGE)
+    assert isinstance(refusal.value, MissingPartError) == looks_interrupted
+
+
+def relink(file: Path, target: Path) -> None:
+    file.unlink()
+    file.symlink_to(target)
+
+
+def test_a_tokenizer_longer_than_its_encoder(
+    tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    flux = Path(shutil.copytree(tiny_model("flux.1"), tmp_path / "flux"))
+    change(flux / TOKENIZER, model_max_length=512)
+    with pytest.raises(ModelFolderError, match=r"tokenizer: model_max_length .* at most 77"):
+        check_model_folder(flux, FLUX)
 
 
 @pytest.mark.parametrize("name", ["model_index.json", "transformer/config.json", DENOISER])
@@ -156,7 +282,7 @@ def test_an_index_that_is_nested_too_deep(model: Path) -> None:
 
 def test_a_whole_file_beside_the_shards_is_checked_too(model: Path) -> None:
     split(model)
-    (model / "transformer" / "model.safetensors").write_bytes(b"\x80\x04K\x01.")
+    (model / DENOISER).write_bytes(b"\x80\x04K\x01.")
     with pytest.raises(UnsafeWeightsError, match=r"model\.safetensors"):
         check_model_folder(model, Z_IMAGE)
 

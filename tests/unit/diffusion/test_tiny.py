@@ -42,3 +42,9 @@ def test_small_and_seeded(family: str, tiny_model: Callable[[str], Path], tmp_pa
     assert all(
         other[name] != digest for name, digest in _digests(directory).items() if name in weights
     )
+
+
+def test_a_place_that_cannot_be_written_is_told_in_one_line() -> None:
+    command = [sys.executable, "-m", "sfumato_diffusion.tiny", "z-image", "/proc/x"]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (2, "/proc/x: No such file or directory\n")

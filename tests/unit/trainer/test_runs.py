@@ -55,3 +55,15 @@ def test_what_an_interrupted_download_left_is_fetched_later(snapshot: Path) -> N
     with pytest.raises(FailedPrecondition) as refusal:
         resolve_base(ABSENT, None, (), may_download=False)
     assert refusal.value.details == {"component": "transformer"}
+
+
+@pytest.mark.parametrize("may_download", [True, False])
+def test_a_repository_of_pickles_is_refused_although_it_might_be_fetched(
+    snapshot: Path, may_download: bool
+) -> None:
+    weights = snapshot / "transformer" / "diffusion_pytorch_model.safetensors"
+    weights.rename(weights.with_suffix(".bin"))
+    with pytest.raises(FailedPrecondition) as refusal:
+        resolve_base(ABSENT, None, (), may_download=may_download)
+    assert refusal.value.reason is Reason.WEIGHTS_UNSAFE
+    assert refusal.value.details == {"component": "transformer"}

@@ -15,11 +15,26 @@ from typing import Any, ClassVar, cast
 import diffusers
 import numpy as np
 import torch
+import transformers
 from PIL import Image
 from torch import nn
 
 from sfumato_diffusion.families.info import FamilyInfo, Precision
-from sfumato_diffusion.model_folder import ModelFolderError, check_components, components_of
+from sfumato_diffusion.families.loaded_parts import (
+    check_settings,
+    check_tensors,
+    check_tokenizer,
+    is_prompt_in_chat,
+)
+from sfumato_diffusion.model_folder import (
+    ModelFolderError,
+    check_components,
+    component_class,
+    components_of,
+    read_settings,
+    tokenizer_of,
+    with_weights,
+)
 
 PromptEmbedding = tuple[torch.Tensor | None, ...]
 
@@ -35,7 +50,10 @@ class GenerationCancelledError(Exception):
 
 
 class UnreadableModelError(Exception):
-    """The libraries cannot load a component in which nothing wrong is to be seen beforehand."""
+    """The libraries cannot load a component in which nothing wrong is to be seen beforehand.
+
+    The message names it, `__cause__` is the library's error.
+    """
 
 
 class UnsupportedRequestError(ValueError):
@@ -107,24 +125,15 @@ class Family(ABC):
     def load_vae(self, source: Path, *, precision: Precision) -> Any:
         """The VAE alone, in eval mode and frozen."""
         self.info.check_precision(precision)
-        with _reading(source, self.info, ["vae"]):
-            vae = diffusers.AutoencoderKL.from_pretrained(
-                source, subfolder="vae", dtype=TORCH_DTYPES[precision], use_safetensors=True
-            )
-        return vae.eval().requires_grad_(False)
+        check_components(source, self.info, ["vae"])
+        return self._load_module(source, "vae", precision).requires_grad_(False)
 
     def load_denoiser(self, source: Path, *, precision: Precision) -> nn.Module:
         """The denoiser alone, in eval mode and frozen."""
         self.info.check_precision(precision)
         component = self.info.denoiser_component
-        with _reading(source, self.info, [component]):
-            denoiser = getattr(diffusers, self.info.denoiser_class).from_pretrained(
-                source,
-                subfolder=component,
-                dtype=TORCH_DTYPES[precision],
-                use_safetensors=True,
-            )
-        return cast(nn.Module, denoiser.eval().requires_grad_(False))
+        check_components(source, self.info, [component])
+        return self._load_module(source, component, precision).requires_grad_(False)
 
     def enable_gradient_checkpointing(self, denoiser: Any) -> None:
         """Recompute activations in the backward pass; gradients stay the same."""
@@ -132,10 +141,11 @@ class Family(ABC):
 
     def load_scheduler(self, source: Path) -> Any:
         """The scheduler whose table training draws from."""
-        with _reading(source, self.info, ["scheduler"]):
-            return diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(
-                source, subfolder="scheduler"
-            )
+        check_components(source, self.info, ["scheduler"])
+        kind = getattr(diffusers, self.info.scheduler_class)
+        check_settings("scheduler", read_settings(source, "scheduler"), kind)
+        with _reading("scheduler"):
+            return kind.from_pretrained(source, subfolder="scheduler")
 
     @torch.no_grad()
     def encode_image(self, vae: Any, image: Image.Image) -> LatentStatistics:
@@ -232,27 +242,74 @@ class Family(ABC):
     def _pipeline(self, source: Path, precision: Precision, omit: Sequence[str]) -> Any:
         self.info.check_precision(precision)
         components = [name for name in components_of(self.info) if name not in omit]
-        with _reading(source, self.info, components):
+        check_components(source, self.info, components)
+        parts: dict[str, Any] = {
+            name: self._load_module(source, name, precision)
+            for name in with_weights(self.info)
+            if name not in omit
+        }
+        parts["scheduler"] = self.load_scheduler(source)
+        with _reading(*(name for name in components if name not in parts)):
             pipeline = getattr(diffusers, self.info.pipeline_class).from_pretrained(
+                source, dtype=TORCH_DTYPES[precision], **parts, **dict.fromkeys(omit)
+            )
+        for name in self.info.text_encoder_components:
+            self._check_tokenizer(pipeline, name)
+        pipeline.set_progress_bar_config(disable=True)
+        for part in pipeline.components.values():
+            if isinstance(part, nn.Module):
+                part.requires_grad_(False)
+        return pipeline
+
+    def _load_module(self, source: Path, component: str, precision: Precision) -> nn.Module:
+        """One component that has weights, in eval mode; its files have been checked."""
+        kind = self._class_of(source, component)
+        with _reading(component):
+            module, report = kind.from_pretrained(
                 source,
+                subfolder=component,
                 dtype=TORCH_DTYPES[precision],
                 use_safetensors=True,
-                **dict.fromkeys(omit),
+                output_loading_info=True,
             )
-        pipeline.set_progress_bar_config(disable=True)
-        for component in pipeline.components.values():
-            if isinstance(component, nn.Module):
-                component.requires_grad_(False)
-        return pipeline
+        check_tensors(
+            component,
+            report["missing_keys"],
+            report["unexpected_keys"],
+            is_encoder=component in self.info.text_encoder_components,
+        )
+        return cast(nn.Module, module)
+
+    def _class_of(self, source: Path, component: str) -> Any:
+        name = component_class(source, component)
+        if component not in self.info.text_encoder_components:
+            kind = getattr(diffusers, name)
+            check_settings(component, read_settings(source, component), kind)
+            return kind
+        kind = getattr(transformers, name, None)
+        if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
+            raise ModelFolderError(component, f"transformers has no model {name}")
+        return kind
+
+    def _check_tokenizer(self, pipeline: Any, encoder: str) -> None:
+        """Raises ModelFolderError and UnreadableModelError."""
+        component = tokenizer_of(encoder)
+        tokenizer = getattr(pipeline, component)
+        embeddings = getattr(pipeline, encoder).get_input_embeddings()
+        check_tokenizer(component, tokenizer, embeddings.num_embeddings)
+        if self.info.chat_template:
+            with _reading(component):
+                is_whole = is_prompt_in_chat(tokenizer)
+            if not is_whole:
+                raise ModelFolderError(component, "its chat template leaves the prompt out")
 
 
 @contextlib.contextmanager
-def _reading(source: Path, info: FamilyInfo, components: Sequence[str]) -> Iterator[None]:
-    """Check components before a library reads them; the libraries' many errors become one."""
+def _reading(*components: str) -> Iterator[None]:
+    """The many errors of the library that reads these become one, which is chained to them."""
     try:
-        check_components(source, info, components)
         yield
-    except (ModelFolderError, MemoryError, torch.OutOfMemoryError):
+    except (MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
         # For a damaged configuration the libraries raise whatever its values lead to.

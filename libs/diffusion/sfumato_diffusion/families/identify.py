@@ -4,13 +4,13 @@ A local directory's own `model_index.json` decides; where it does not tell, an e
 longest family name or alias that is a whole segment of the id. Nothing is ever guessed.
 """
 
-import json
 import re
 from pathlib import Path
 from typing import Literal
 
 from sfumato_diffusion.families.info import FamilyInfo
 from sfumato_diffusion.families.registry import family_info, list_families
+from sfumato_diffusion.model_folder import ModelFolderError, read_index
 
 _SEPARATORS = r"[-_./\\]"
 _NOT_TEXT_TO_IMAGE = ("edit", "kontext", "inpaint", "layered")
@@ -60,12 +60,9 @@ def _by_explicit_name(name: str) -> FamilyInfo:
 
 def _pipeline_class(directory: Path) -> str | None:
     try:
-        file = directory / "model_index.json"
-        # A pipe or a device would be read for ever.
-        index = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
-    except (OSError, ValueError, RecursionError):
+        name = read_index(directory).get("_class_name")
+    except ModelFolderError:
         return None
-    name = index.get("_class_name") if isinstance(index, dict) else None
     return name if isinstance(name, str) else None
 
 

@@ -1,15 +1,20 @@
 """FLUX.1 of Black Forest Labs: dual-stream transformer over CLIP-L and T5-XXL embeddings."""
 
 from sfumato_diffusion.families.info import (
+    FLOW_MATCHING_NUMBERS,
+    KL_AUTOENCODER_NUMBERS,
     BaseModel,
     FamilyInfo,
     Guidance,
+    MatchingSizes,
+    NumberSetting,
     TrainingDefaults,
 )
 
 SCHNELL = "black-forest-labs/FLUX.1-schnell"
 DEV = "black-forest-labs/FLUX.1-dev"
 KREA_DEV = "black-forest-labs/FLUX.1-Krea-dev"
+CLIP_POSITIONS = 77
 
 
 def _guidance(default: float, *, distilled: bool) -> Guidance:
@@ -74,4 +79,37 @@ INFO = FamilyInfo(
     size_divisor=16,
     prompt_length=512,
     latents="posterior_sample",
+    numbers=(
+        *KL_AUTOENCODER_NUMBERS,
+        *FLOW_MATCHING_NUMBERS,
+        NumberSetting(
+            component="tokenizer",
+            name="model_max_length",
+            whole=True,
+            required=True,
+            above=1,
+            at_most=CLIP_POSITIONS,
+        ),
+        NumberSetting(component="tokenizer_2", name="model_max_length", above=0),
+        NumberSetting(component="text_encoder", name="eos_token_id", whole=True, above=-1),
+        NumberSetting(component="text_encoder", name="layer_norm_eps", above=0.0),
+        NumberSetting(component="text_encoder", name="num_attention_heads", whole=True, above=0),
+        NumberSetting(
+            component="text_encoder_2",
+            name="relative_attention_max_distance",
+            whole=True,
+            above=0,
+        ),
+    ),
+    sizes=(
+        MatchingSizes(
+            first=("transformer", "in_channels"), second=("vae", "latent_channels"), factor=4
+        ),
+        MatchingSizes(
+            first=("transformer", "joint_attention_dim"), second=("text_encoder_2", "d_model")
+        ),
+        MatchingSizes(
+            first=("transformer", "pooled_projection_dim"), second=("text_encoder", "hidden_size")
+        ),
+    ),
 )

@@ -1,9 +1,13 @@
 """Z-Image of Tongyi-MAI: single-stream transformer over Qwen3 embeddings."""
 
 from sfumato_diffusion.families.info import (
+    FLOW_MATCHING_NUMBERS,
+    KL_AUTOENCODER_NUMBERS,
     BaseModel,
     FamilyInfo,
     Guidance,
+    MatchingSizes,
+    NumberSetting,
     TrainingDefaults,
 )
 
@@ -46,6 +50,18 @@ INFO = FamilyInfo(
     size_divisor=16,
     prompt_length=512,
     latents="posterior_mode",
+    numbers=(
+        *KL_AUTOENCODER_NUMBERS,
+        *FLOW_MATCHING_NUMBERS,
+        NumberSetting(component="tokenizer", name="model_max_length", above=0),
+    ),
+    sizes=(
+        MatchingSizes(first=("transformer", "in_channels"), second=("vae", "latent_channels")),
+        MatchingSizes(
+            first=("transformer", "cap_feat_dim"), second=("text_encoder", "hidden_size")
+        ),
+    ),
+    chat_template=True,
     refused_precisions=(("fp16", _FP16_REASON),),
     positions_setting="axes_lens",
 )
