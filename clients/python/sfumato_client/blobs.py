@@ -50,7 +50,11 @@ class Blobs:
     caller: Caller
 
     async def upload(
-        self, path: Path, *, media_type: str = "", request_id: str | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        media_type: str = "",
+        request_id: str | None = None,
     ) -> blobs_pb2.BlobRef:
         """Stores a file and answers its digest. Bytes that are stored already are not sent.
 
@@ -58,6 +62,7 @@ class Blobs:
             DataLoss: the file changed while it was read.
             SfumatoError: as for WriteChunk, or TransportLost without progress for the budget.
         """
+        path = Path(path)
         read = await _hash(path)
         digest, size_bytes = _named(read.digest), read.size_bytes
         request = blobs_pb2.CreateUploadRequest(
@@ -104,7 +109,7 @@ class Blobs:
         )
         return response.upload.committed_size_bytes
 
-    async def download(self, digest: str, destination: Path) -> None:
+    async def download(self, digest: str, destination: str | os.PathLike[str]) -> None:
         """Fetches a blob into a file, which appears only when it is whole and its digest right.
 
         What an earlier, interrupted download left in `.<name>.<digest>.part` is not fetched again.
@@ -113,6 +118,7 @@ class Blobs:
             DataLoss: what arrived does not match the digest.
             SfumatoError: as for ReadBlob, or TransportLost without progress for the budget.
         """
+        destination = Path(destination)
         partial = destination.with_name(f".{destination.name}.{digest[-16:]}.part")
         received = (await _hash(partial)).digest if partial.exists() else hashlib.sha256()
         if not partial.exists() or _named(received) != digest:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from sfumato_chassis.errors import NotFound, Reason
 
+MAX_PATH_TOLD = 200
+
 
 def resolve_under_roots(path: str, roots: Sequence[Path], *, resource_type: str) -> Path:
     """The real path that ``path`` names, absolute or relative to the first root that has it.
@@ -27,7 +29,7 @@ def resolve_under_roots(path: str, roots: Sequence[Path], *, resource_type: str)
             return real_path
     raise NotFound(
         Reason.PATH_NOT_FOUND,
-        f"no such {resource_type} under the allowed folders",
+        f"no {resource_type} {path[:MAX_PATH_TOLD]!r} under the allowed folders",
         resource_type=resource_type,
         resource_name=path,
     )

@@ -5,6 +5,7 @@ an error, in the file and in the environment. ``sfumato config show`` prints eve
 """
 
 import dataclasses
+import json
 import math
 import re
 import types
@@ -160,6 +161,17 @@ class Setting:
     origin: str
 
 
+def toml_value(value: Any) -> str:
+    """A setting as it is written in the file."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, str | Path):
+        return json.dumps(str(value), ensure_ascii=False)
+    return str(value)
+
+
 class Config:
     """All sections of a process."""
 
@@ -226,7 +238,9 @@ def read_tables(file: Path, sections: Mapping[str, type]) -> Mapping[str, Mappin
 
     try:
         tables = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from error
+    except (UnicodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{file}: {error}") from error
     for name, table in tables.items():
         if name not in sections:

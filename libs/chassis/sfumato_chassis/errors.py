@@ -173,7 +173,7 @@ class NotFound(ResourceError):
         """The error of a resource that is not there for this caller."""
         return cls(
             Reason.RESOURCE_NOT_FOUND,
-            f"no {resource_type} named {resource_name!r}",
+            f"no {resource_type.replace('_', ' ')} named {resource_name!r}",
             resource_type=resource_type,
             resource_name=resource_name,
         )

@@ -133,7 +133,9 @@ class Pipeline(grpc.aio.ServerInterceptor):
     def _unknown(self, method: str) -> grpc.RpcMethodHandler[Any, Any]:
         async def refuse(body: bytes, context: Any) -> None:
             del body
-            error = Unimplemented(Reason.METHOD_UNKNOWN, f"no method {method[:200]}")
+            error = Unimplemented(
+                Reason.METHOD_UNKNOWN, f"this server has no {method[:200].removeprefix('/')}"
+            )
             await context.abort_with_status(to_status(error))
 
         return grpc.unary_unary_rpc_method_handler(refuse)

@@ -145,9 +145,9 @@ class Platform:
 class Service(Protocol):
     """One service in a process.
 
-    Its module ``app`` has ``SCHEMA`` (its tables), ``NEEDS`` (services that it calls) and
-    ``build(platform) -> Service``; its module ``config`` has ``SECTION``, the dataclass of its section
-    of the configuration.
+    Its module ``app`` has ``SCHEMA`` (its tables), ``NEEDS`` (services that it calls),
+    ``WORKER_PACKAGES`` (what its workers import) and ``build(platform) -> Service``; its module
+    ``config`` has ``SECTION``, the dataclass of its section of the configuration.
     """
 
     proto_name: str

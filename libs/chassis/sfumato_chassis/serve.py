@@ -72,6 +72,8 @@ def main(arguments: Sequence[str]) -> int:
     # Hundreds of modules load now and stay; to walk through them again and again while they do takes a
     # tenth of the start. `run` has the collector on again once the server is ready.
     gc.disable()
+    # gRPC's own lines would stand beside ours; whoever wants them sets this.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         config = read_config(parsed)
         from sfumato_chassis.serving import run
@@ -80,6 +82,15 @@ def main(arguments: Sequence[str]) -> int:
     except StartError as error:
         sys.stderr.write(f"sfumato serve: {error}\n")
         return EXIT_MISCONFIGURED if isinstance(error, ConfigError) else EXIT_STORAGE
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package.startswith("sfumato"):
+            raise
+        sys.stderr.write(
+            f"sfumato serve: {package} is not installed; `pip install '.[all]'` installs what the "
+            "services need, '.[datasets]', '.[trainer]' or '.[generator]' what one needs\n"
+        )
+        return EXIT_MISCONFIGURED
     finally:
         gc.enable()
     return 0

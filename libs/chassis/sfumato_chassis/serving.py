@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
@@ -20,6 +21,7 @@ from sfumato_chassis.config import (
     ConfigError,
     LogConfig,
     ServerConfig,
+    StartError,
     StorageConfig,
     StorageError,
 )
@@ -81,6 +83,8 @@ async def start(config: Config, names: Sequence[str], held: ExitStack) -> tuple[
         held.enter_context(lock_service(platform.data_dir / "run", name))
     held.callback(platform.database.close)
     apps = [import_module(f"sfumato_{name}.app") for name in names]
+    for name, app in zip(names, apps, strict=True):
+        check_packages(name, app.WORKER_PACKAGES)
     await prepare_database(platform.database, [CHASSIS_SCHEMA, *(app.SCHEMA for app in apps)])
     for app in apps:
         platform.check_addresses(names, app.NEEDS)
@@ -98,6 +102,9 @@ def storage_errors(data_dir: Path) -> Iterator[None]:
     """Turns what the file system and the database raise during a start into StorageError."""
     try:
         yield
+    except StartError:
+        log.debug("could not start", exc_info=True)
+        raise
     except (OSError, DBAPIError) as error:
         log.debug("could not start", exc_info=True)
         if is_disk_full(error):
@@ -105,6 +112,20 @@ def storage_errors(data_dir: Path) -> Iterator[None]:
         if isinstance(error, DBAPIError):
             raise StorageError(f"the database: {error.orig}") from error
         raise StorageError(f"{error.filename or data_dir}: {error.strerror or error}") from error
+
+
+def check_packages(name: str, packages: Sequence[str]) -> None:
+    """Refuses a service whose workers could not be started; loads none of what they need.
+
+    Raises:
+        ConfigError: A package is not installed.
+    """
+    absent = [package for package in packages if find_spec(package) is None]
+    if absent:
+        raise ConfigError(
+            f"the {name} service needs {', '.join(absent)}: `pip install '.[{name}]'`, or leave it out "
+            "with --only"
+        )
 
 
 def lock_service(folder: Path, name: str) -> IO[bytes]:

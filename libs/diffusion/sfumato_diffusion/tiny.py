@@ -4,19 +4,26 @@ import argparse
 import sys
 from pathlib import Path
 
+import diffusers
+import transformers
 from safetensors import SafetensorError
 
 from sfumato_diffusion.families.registry import UnknownFamilyError, build_tiny
 
 
 def main() -> int:
-    """Builds the model; answers the exit code."""
+    """Builds the model in a folder that is not there yet, or is empty; answers the exit code."""
     parser = argparse.ArgumentParser(prog="python -m sfumato_diffusion.tiny", description=__doc__)
     parser.add_argument("family")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
+    for library in (diffusers, transformers):
+        library.utils.logging.set_verbosity_error()
+        library.utils.logging.disable_progress_bar()
     try:
+        if arguments.directory.is_dir() and any(arguments.directory.iterdir()):
+            return _refuse(f"{arguments.directory}: is not empty")
         build_tiny(arguments.family, arguments.directory, arguments.seed)
     except UnknownFamilyError as error:
         return _refuse(str(error))
@@ -24,6 +31,7 @@ def main() -> int:
         return _refuse(f"{error.filename or arguments.directory}: {error.strerror or error}")
     except SafetensorError as error:
         return _refuse(f"{arguments.directory}: {error}")
+    sys.stdout.write(f"a tiny {arguments.family} is in {arguments.directory}\n")
     return 0
 
 

@@ -17,6 +17,7 @@ SCHEMA = Schema(
 )
 
 NEEDS: Sequence[str] = ()
+WORKER_PACKAGES: Sequence[str] = ()
 
 
 class DatasetsService:

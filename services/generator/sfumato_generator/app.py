@@ -26,6 +26,7 @@ SEED_BITS = 32
 """Seeds that the server draws: short enough to be read out, as other tools draw them."""
 
 NEEDS: Sequence[str] = ("trainer",)
+WORKER_PACKAGES: Sequence[str] = ("torch", "diffusers", "transformers", "peft", "safetensors")
 
 
 class GeneratorService:

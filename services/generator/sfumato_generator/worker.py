@@ -144,7 +144,7 @@ class GenerationWorker:
             told = unexpected_errors.report(error, "the model could not be loaded")
             raise GenerationError(
                 Reason.MODEL_LOAD_FAILED,
-                "the base model could not be loaded; its files are missing or damaged",
+                f"the base model could not be loaded: {error}",
                 error_id=told.error_id,
             ) from error
 

@@ -18,6 +18,7 @@ SCHEMA = Schema(
 )
 
 NEEDS: Sequence[str] = ("datasets",)
+WORKER_PACKAGES: Sequence[str] = ("torch", "diffusers", "transformers", "peft", "safetensors")
 
 
 class TrainerService:

@@ -172,7 +172,7 @@ async def test_train_start_shows_milestones_and_the_adapter(
     answer = await sfumato("train", "start", "cats", "--model", "org/model")
     assert answer.out.splitlines() == [
         f"training run {RUN}",
-        "attempt 1 began on cpu",
+        "began on cpu",
         "checkpoint at step 2, 2.0 KiB",
         f"{RUN}: adapter {ADAPTER} after 2 steps, average loss 0.2500",
     ]

@@ -140,7 +140,7 @@ async def test_missing_and_forbidden_paths_answer_alike(studio, path):
 
     assert isinstance(error, NotFound)
     assert error.reason == "PATH_NOT_FOUND"
-    assert error.message == "no such model under the allowed folders"
+    assert error.message == f"no model {path!r} under the allowed folders"
 
 
 async def test_a_repository_that_is_not_on_this_machine(studio, hub_snapshot):

@@ -308,7 +308,7 @@ async def test_a_model_that_cannot_be_loaded_fails_its_generation_only(studio, m
 
     assert failed.status.error.reason == 135  # MODEL_LOAD_FAILED
     assert failed.status.error.message == (
-        "the base model could not be loaded; its files are missing or damaged"
+        "the base model could not be loaded: transformer cannot be read"
     )
     assert failed.status.error.error_id
     assert (await studio.make()).status.state == job_pb2.JOB_STATE_SUCCEEDED

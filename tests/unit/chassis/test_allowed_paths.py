@@ -51,7 +51,7 @@ def test_missing_forbidden_and_endless_paths_answer_alike(root: Path) -> None:
         with pytest.raises(NotFound) as refusal:
             resolve_under_roots(path, [root], resource_type="model")
         assert refusal.value.reason is Reason.PATH_NOT_FOUND
-        assert refusal.value.message == "no such model under the allowed folders"
+        assert refusal.value.message == f"no model {path[:200]!r} under the allowed folders"
 
 
 def test_a_root_that_is_a_loop_holds_nothing(root: Path) -> None:

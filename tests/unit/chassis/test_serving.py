@@ -15,15 +15,18 @@ from sqlalchemy.exc import OperationalError
 from deployment import ServeProcess
 from sfumato_chassis.config import ConfigError, StorageError
 from sfumato_chassis.serve import EXIT_MISCONFIGURED, EXIT_STORAGE
-from sfumato_chassis.serving import storage_errors
+from sfumato_chassis.serving import check_packages, storage_errors
 
 SFUMATO = Path(sys.executable).with_name("sfumato")
 START_SECONDS = 60
 
 
-def serve(data_dir: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+def serve(
+    data_dir: Path, *, port: int | None = 0, **settings: str
+) -> subprocess.CompletedProcess[str]:
+    ports = [] if port is None else ["--port", str(port)]
     return subprocess.run(
-        [SFUMATO, "serve", "--port", "0", "--data-dir", data_dir],
+        [SFUMATO, "serve", *ports, "--data-dir", data_dir],
         capture_output=True,
         text=True,
         cwd=data_dir.parent,
@@ -86,6 +89,38 @@ def test_a_metrics_port_that_is_taken_is_a_fault_of_the_configuration(
     assert ended.returncode == EXIT_MISCONFIGURED
     assert ended.stderr == (
         f"sfumato serve: server.metrics_port {taken_port}: Address already in use\n"
+    )
+
+
+def test_a_service_whose_workers_lack_a_package_is_refused() -> None:
+    check_packages("trainer", ["sqlite3", "sfumato_chassis"])
+    with pytest.raises(ConfigError, match=r"the trainer service needs absent_a, absent_b: `pip"):
+        check_packages("trainer", ["absent_a", "sqlite3", "absent_b"])
+
+
+def test_a_package_that_is_not_installed_is_named_in_one_line(tmp_path: Path) -> None:
+    program = "import sys; sys.modules['sqlalchemy'] = None\n" + (
+        "from sfumato_chassis.serve import main; sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", program, "--data-dir", str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS)
+    assert ended.returncode == EXIT_MISCONFIGURED
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("sfumato serve: sqlalchemy is not installed; `pip install ")
+
+
+def test_the_log_has_what_stands_behind_a_start_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(b"")
+    ended = serve(tmp_path / "data", SFUMATO_LOG_LEVEL="debug")
+    assert ended.returncode == EXIT_MISCONFIGURED
+    assert "FileExistsError" in ended.stderr
+
+
+def test_an_address_that_is_taken_is_told_in_one_line(tmp_path: Path, taken_port: int) -> None:
+    ended = serve(tmp_path / "data", SFUMATO_SERVER_PORT=str(taken_port), port=None)
+    assert ended.returncode == EXIT_MISCONFIGURED
+    assert ended.stderr == (
+        f"sfumato serve: cannot listen on 127.0.0.1:{taken_port}: it is taken, or not of this host\n"
     )
 
 

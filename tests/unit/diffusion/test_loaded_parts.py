@@ -168,6 +168,13 @@ def test_a_language_models_head_may_lie_unused(model: Path) -> None:
     load(model)
 
 
+def test_a_count_of_positions_may_lie_unused(model: Path) -> None:
+    tensors = load_file(model / ENCODER)
+    tensors["embeddings.position_ids"] = torch.arange(4)
+    save_file(tensors, model / ENCODER, {"format": "pt"})
+    load(model)
+
+
 def test_the_names_of_a_whole_language_model_are_understood(model: Path) -> None:
     tensors = {f"model.{name}": tensor for name, tensor in load_file(model / ENCODER).items()}
     save_file(tensors, model / ENCODER, {"format": "pt"})

@@ -44,6 +44,18 @@ def test_small_and_seeded(family: str, tiny_model: Callable[[str], Path], tmp_pa
     )
 
 
+def test_nothing_that_is_there_is_overwritten(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    command = [sys.executable, "-m", "sfumato_diffusion.tiny", "flux.1", str(folder)]
+    made = subprocess.run(command, capture_output=True, text=True)
+    assert (made.returncode, made.stderr) == (0, "")
+    assert made.stdout == f"a tiny flux.1 is in {folder}\n"
+    before = _digests(folder)
+    again = subprocess.run([*command, "--seed", "1"], capture_output=True, text=True)
+    assert (again.returncode, again.stderr) == (2, f"{folder}: is not empty\n")
+    assert _digests(folder) == before
+
+
 def test_a_place_that_cannot_be_written_is_told_in_one_line() -> None:
     command = [sys.executable, "-m", "sfumato_diffusion.tiny", "z-image", "/proc/x"]
     ended = subprocess.run(command, capture_output=True, text=True)

@@ -83,6 +83,7 @@ def build(arguments: Sequence[str]) -> typer.Typer:
         cls=Commands,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
+        rich_markup_mode=None,
         add_completion=False,
         help="Train adapters for diffusion models on captioned images, and make pictures.",
         epilog=EPILOG,

@@ -58,8 +58,12 @@ def print_error(error: SfumatoError, file: TextIO, *, as_json: bool) -> None:
         }
         file.write(json.dumps({"error": failure}, ensure_ascii=False) + "\n")
         return
-    title = "UNREACHABLE" if isinstance(error, TransportLost) else error.reason or error.code.name
-    lines = [f"{title}: {error.message}"]
+    lines = [f"{error.reason or error.code.name}: {error.message}"]
+    if isinstance(error, TransportLost):
+        lines = [
+            "UNREACHABLE: no answer; does `sfumato serve` run there?",
+            f"  {error.message}",
+        ]
     refusals = [f"{refused.field}: {refused.description}" for refused in error.field_violations]
     # The message of a single refused field repeats it.
     lines += [f"  {refusal}" for refusal in refusals if refusal != error.message]

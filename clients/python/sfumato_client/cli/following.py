@@ -69,7 +69,8 @@ def describe_queued(queued: job_pb2.Queued) -> Sight:
 def describe_started(started: job_pb2.Started) -> Sight:
     """An attempt began."""
     device = f" on {started.device}" if started.device else ""
-    return Milestone(text=f"attempt {started.attempt} began{device}")
+    again = f", attempt {started.attempt}" if started.attempt > 1 else ""
+    return Milestone(text=f"began{device}{again}")
 
 
 def describe_interrupted(interrupted: job_pb2.Interrupted) -> Sight:

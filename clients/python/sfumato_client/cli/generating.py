@@ -48,19 +48,19 @@ def generate(
     context: typer.Context,
     configuration: generator_pb2.GenerationConfiguration,
     prompt: Annotated[str, typer.Argument(help="What to make.")],
-    model: Annotated[
-        str, typer.Option(help="Base model: a Hub id, or a folder or file on the server.")
-    ],
+    model: Annotated[str, typer.Option(help="Base model: a Hub id, or a folder on the server.")],
     out: Annotated[Path, typer.Option(help="Folder for the pictures; made if need be.")],
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hub id.")] = None,
     companion_base: Annotated[
-        str | None, typer.Option(help="Hub id of the encoders and VAE that a single file lacks.")
+        # Shown once a service takes single files.
+        str | None,
+        typer.Option(hidden=True, help="Hub id of the encoders and VAE that a single file lacks."),
     ] = None,
     adapter: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SOURCE[:WEIGHT]",
-            help="A run, adapter, Hub id, digest or .safetensors file; may be given several times.",
+            help="A run or an adapter's name; may be given several times.",
         ),
     ] = None,
     validate_only: Annotated[

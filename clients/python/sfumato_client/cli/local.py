@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +35,9 @@ def tiny(
     ] = 0,
 ) -> None:
     """Write a tiny base model with random weights, to try things on a small machine."""
+    if find_spec("torch") is None:
+        sys.stderr.write("sfumato tiny needs torch: pip install '.[trainer]'\n")
+        raise typer.Exit(ExitCode.INVALID)
     check_folder_writable(folder)
     # In a process of its own, because it needs torch and this command line must not; and in a group
     # of its own, so that Ctrl-C reaches this one alone, which ends it.
@@ -50,7 +55,7 @@ def show(
     ] = None,
 ) -> None:
     """Print every setting in force and where it came from."""
-    from sfumato_chassis.config import ConfigError, load_config
+    from sfumato_chassis.config import ConfigError, load_config, toml_value
     from sfumato_chassis.serve import all_sections
 
     session = session_of(context)
@@ -65,13 +70,13 @@ def show(
                 {
                     "section": setting.section,
                     "field": setting.field,
-                    "value": str(setting.value),
+                    "value": json.loads(toml_value(setting.value)),
                     "origin": setting.origin,
                 }
             )
         return
     rows = [
-        (f"{setting.section}.{setting.field}", str(setting.value), setting.origin)
+        (f"{setting.section}.{setting.field}", toml_value(setting.value), setting.origin)
         for setting in loaded.settings
     ]
     session.print_table(("setting", "value", "from"), rows)

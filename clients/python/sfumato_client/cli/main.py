@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name not in {"typer", "rich"}:
             raise
-        sys.stderr.write("the command line needs more packages: pip install 'sfumato[client]'\n")
+        sys.stderr.write("the command line needs typer and rich: pip install '.[client]'\n")
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

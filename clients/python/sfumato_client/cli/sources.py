@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -74,6 +75,7 @@ async def weighted_adapter(text: str, client: Client) -> sources_pb2.WeightedAda
     """An adapter: a training run, an adapter's name, a digest, a Hub id, or a file, which is uploaded.
 
     Raises:
+        OSError: no such file here.
         SfumatoError: the trainer knows neither a run nor an adapter of that name.
     """
     source, weight = split_weight(text)
@@ -87,6 +89,8 @@ async def _adapter_ref(source: str, client: Client) -> sources_pb2.AdapterRef:
     if path.suffix == ".safetensors" and os.path.isfile(path):
         blob = await client.generator.blobs.upload(path)
         return sources_pb2.AdapterRef(upload_digest=blob.digest)
+    if path.suffix == ".safetensors":
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
     if "/" in source:
         return sources_pb2.AdapterRef(hub=hub_model(source))
     try:

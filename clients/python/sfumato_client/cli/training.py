@@ -45,12 +45,12 @@ def start(
     context: typer.Context,
     configuration: configuration_pb2.TrainingConfiguration,
     dataset: Annotated[str, typer.Argument(help="The dataset to train on.")],
-    model: Annotated[
-        str, typer.Option(help="Base model: a Hub id, or a folder or file on the server.")
-    ],
+    model: Annotated[str, typer.Option(help="Base model: a Hub id, or a folder on the server.")],
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hub id.")] = None,
     companion_base: Annotated[
-        str | None, typer.Option(help="Hub id of the encoders and VAE that a single file lacks.")
+        # Shown once a service takes single files.
+        str | None,
+        typer.Option(hidden=True, help="Hub id of the encoders and VAE that a single file lacks."),
     ] = None,
     flow_shift: Annotated[
         str | None, typer.Option(help="Shift of the noise schedule: `auto` or a number above 0.")
@@ -144,7 +144,7 @@ def list_runs(context: typer.Context) -> None:
             )
             for run in runs
         ]
-        session.print_table(("name", "title", "state", "step", "dataset", "created"), rows)
+        session.print_table(("name", "display name", "state", "step", "dataset", "created"), rows)
 
     session.run(work)
 
@@ -223,7 +223,7 @@ def _preparing(preparing: trainer_pb2.RunPreparing) -> Position:
 def _loaded(loaded: trainer_pb2.RunLoaded) -> str:
     hits = loaded.latents.hits + loaded.texts.hits
     total = hits + loaded.latents.misses + loaded.texts.misses
-    return f"model loaded; conditioning cache had {hits} of {total}"
+    return f"model loaded; {hits} of {total} latents and texts were in the conditioning cache"
 
 
 def _resumed(resumed: trainer_pb2.RunResumed) -> str:

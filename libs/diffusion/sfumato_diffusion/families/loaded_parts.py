@@ -11,6 +11,8 @@ from sfumato_diffusion.model_folder import ModelFolderError
 _NUM_NAMES = 3
 _PROMPT = "sfumato"
 _LANGUAGE_MODEL_HEAD = "lm_head."
+_CONSTANT = "position_ids"
+"""A count from 0 that earlier releases of transformers saved beside the weights."""
 
 
 def check_settings(component: str, settings: Mapping[str, Any], kind: type) -> None:
@@ -33,13 +35,15 @@ def check_tensors(
         component: Whose weights they are.
         missing: Tensors that the library found in no file; it leaves them random or without data.
         unexpected: Tensors of the files that it did not use, without those it declares to be ignored.
-        is_encoder: Whether the head of a language model may lie there unused.
+        is_encoder: Whether the head of a language model, and counts of positions, may lie there unused.
 
     Raises:
         ModelFolderError: Naming the first few.
     """
     surplus = [
-        name for name in unexpected if not (is_encoder and name.startswith(_LANGUAGE_MODEL_HEAD))
+        name
+        for name in unexpected
+        if not (is_encoder and (name.startswith(_LANGUAGE_MODEL_HEAD) or name.endswith(_CONSTANT)))
     ]
     for problem, names in (("weights lack", missing), ("architecture has no", surplus)):
         if names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import types
 from collections.abc import Sequence
@@ -65,7 +66,28 @@ def test_config_show_prints_value_and_origin(
     assert main(["config", "show", "--config", str(file)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert ["server.port", "7999", str(file)] in [line.split() for line in lines]
-    assert ["server.host", "127.0.0.1", "default"] in [line.split() for line in lines]
+    assert ["server.host", '"127.0.0.1"', "default"] in [line.split() for line in lines]
+
+
+def test_config_show_has_values_as_the_file_and_json_have_them(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SFUMATO_TRAINER_MODEL_ROOTS", "/a,/b")
+    assert main(["config", "show"]) == 0
+    shown = capsys.readouterr().out
+    assert main(["--json", "config", "show"]) == 0
+    settings = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    values = {f"{each['section']}.{each['field']}": each["value"] for each in settings}
+    for name, text, value in (
+        ("trainer.model_roots", '["/a", "/b"]', ["/a", "/b"]),
+        ("generator.model_roots", "[]", []),
+        ("server.reflection", "true", True),
+        ("server.drain_seconds", "25.0", 25.0),
+    ):
+        (line,) = (line for line in shown.splitlines() if line.startswith(f"{name} "))
+        assert text in line
+        assert values[name] == value
 
 
 def test_unknown_setting_is_code_2(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
