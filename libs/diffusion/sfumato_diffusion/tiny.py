@@ -9,6 +9,7 @@ import transformers
 from safetensors import SafetensorError
 
 from sfumato_diffusion.families.registry import UnknownFamilyError, build_tiny
+from sfumato_diffusion.seeds import LARGEST_SEED
 
 
 def main() -> int:
@@ -18,6 +19,8 @@ def main() -> int:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
+    if not 0 <= arguments.seed <= LARGEST_SEED:
+        return _refuse(f"--seed must be at least 0, at most {LARGEST_SEED}")
     for library in (diffusers, transformers):
         library.utils.logging.set_verbosity_error()
         library.utils.logging.disable_progress_bar()

@@ -14,6 +14,7 @@ from sfumato_diffusion.families.info import (
     Precision,
     UnsupportedPrecisionError,
 )
+from sfumato_diffusion.seeds import LARGEST_SEED
 from sfumato_generator.configuration import (
     AdapterChoice,
     Configuration,
@@ -24,7 +25,6 @@ from sfumato_generator.models import CacheRoots, LocatedModel, locate_model, uns
 from sfumato_generator.plan import AdapterFile, GenerationPlan
 
 DEFAULT_SIDE = 1024
-MAX_SEED = 2**53 - 1
 MAX_IMAGES_BYTES = 3 << 20
 """Records of all images of one generation together; a message holds at most 4 MiB."""
 
@@ -150,9 +150,9 @@ def resolve_configuration(
         check_negative_prompt(base, guidance)
     count = asked.count or 1
     seed = draw_seed() if asked.seed is None else asked.seed
-    if seed + count - 1 > MAX_SEED:
+    if seed + count - 1 > LARGEST_SEED:
         raise InvalidArgument.field(
-            "configuration.seed", f"the last image's seed would be above {MAX_SEED}"
+            "configuration.seed", f"the last image's seed would be above {LARGEST_SEED}"
         )
     configuration = Configuration(
         model=model.source,

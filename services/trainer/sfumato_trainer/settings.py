@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from sfumato_diffusion.seeds import LARGEST_SEED
+
 Precision = Literal["fp32", "bf16", "fp16"]
 LearningRateScheduler = Literal["constant", "constant_with_warmup", "linear", "cosine"]
 WeightingScheme = Literal["none", "bell"]
 
-LARGEST_SEED = 2**53 - 1
 LEAST_GRADIENT_NORM = 1e-30
 """Gradients clipped to less would be 0 in float32."""
 

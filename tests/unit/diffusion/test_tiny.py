@@ -56,6 +56,14 @@ def test_nothing_that_is_there_is_overwritten(tmp_path: Path) -> None:
     assert _digests(folder) == before
 
 
+@pytest.mark.parametrize("seed", ["-1", str(2**53)])
+def test_a_seed_that_protos_cannot_hold_is_refused(seed: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sfumato_diffusion.tiny", "z-image", str(tmp_path)]
+    ended = subprocess.run([*command, f"--seed={seed}"], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "--seed must be at least 0, at most 9007199254740991\n"
+
+
 def test_a_place_that_cannot_be_written_is_told_in_one_line() -> None:
     command = [sys.executable, "-m", "sfumato_diffusion.tiny", "z-image", "/proc/x"]
     ended = subprocess.run(command, capture_output=True, text=True)

@@ -10,11 +10,11 @@ import pytest
 from sfumato_chassis.errors import FailedPrecondition, InvalidArgument, NotFound, Reason
 from sfumato_chassis.threads import MAX_READERS, Threads
 from sfumato_diffusion.families.registry import family_info
+from sfumato_diffusion.seeds import LARGEST_SEED
 from sfumato_generator import resolver
 from sfumato_generator.configuration import AdapterChoice, GenerationRequest, ModelSource
 from sfumato_generator.models import LocatedModel
 from sfumato_generator.resolver import (
-    MAX_SEED,
     FoundAdapter,
     GenerationResolver,
     check_adapter_kinds,
@@ -83,7 +83,7 @@ def test_zero_is_a_value_of_its_own():
         (Z_IMAGE, BASE, {"negative_prompt": "x", "guidance": 0.0}, "negative_prompt"),
         (Z_IMAGE, BASE, {"width": 1000}, "width"),
         (Z_IMAGE, BASE, {"height": 4112}, "height"),
-        (Z_IMAGE, BASE, {"seed": MAX_SEED, "count": 2}, "seed"),
+        (Z_IMAGE, BASE, {"seed": LARGEST_SEED, "count": 2}, "seed"),
     ],
 )
 def test_what_would_do_nothing_is_refused_by_name(info, base, fields, field):
@@ -98,7 +98,7 @@ def test_what_would_do_nothing_is_refused_by_name(info, base, fields, field):
         (FLUX, SCHNELL, {"guidance": 0.0}),
         (FLUX, DEV, {"negative_prompt": ""}),
         (Z_IMAGE, TURBO, {"negative_prompt": "x", "guidance": 2.0}),
-        (Z_IMAGE, BASE, {"seed": MAX_SEED - 1, "count": 2}),
+        (Z_IMAGE, BASE, {"seed": LARGEST_SEED - 1, "count": 2}),
     ],
 )
 def test_what_acts_or_changes_nothing_is_accepted(info, base, fields):

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from sfumato_diffusion.seeds import LARGEST_SEED
 from sfumato_trainer import events
 from sfumato_trainer.settings import (
     BOUNDS,
-    LARGEST_SEED,
     Lineage,
     ModelSource,
     SettingsError,
