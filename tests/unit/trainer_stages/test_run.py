@@ -1,5 +1,6 @@
 import dataclasses
 import errno
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,13 @@ def _damaged_model(studio: Any) -> Any:
     return studio.plan("bad", base_model=base)
 
 
+def _with_few_positions(studio: Any) -> Any:
+    model = shutil.copytree(studio.model, studio.directory / "model")
+    file = model / "transformer" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"axes_lens": [1536, 4, 4]}))
+    return studio.plan("bad", base_model=ModelSource(reference=str(model)), resolution=80)
+
+
 def _without_a_tokenizer(studio: Any) -> Any:
     model = shutil.copytree(studio.model, studio.directory / "model")
     shutil.rmtree(model / "tokenizer")
@@ -191,6 +199,7 @@ def _without_a_tokenizer(studio: Any) -> Any:
     [
         (_damaged_model, "WEIGHTS_UNSAFE"),
         (_without_a_tokenizer, "MODEL_UNREADABLE"),
+        (_with_few_positions, "RESOLUTION_TOO_LARGE"),
         (_missing, "SAMPLE_MISSING"),
         (_damaged, "SAMPLE_DAMAGED"),
         (_no_model, "MODEL_NOT_FOUND"),

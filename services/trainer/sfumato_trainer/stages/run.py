@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -16,7 +17,12 @@ from sfumato_diffusion.families.contract import Family, UnreadableModelError
 from sfumato_diffusion.families.info import UnsupportedPrecisionError
 from sfumato_diffusion.families.registry import UnknownFamilyError, load_family
 from sfumato_diffusion.model_files import ModelNotFoundError, locate_model
-from sfumato_diffusion.model_folder import ModelFolderError, UnsafeWeightsError
+from sfumato_diffusion.model_folder import (
+    ModelFolderError,
+    UnsafeWeightsError,
+    max_side,
+    unmatched_targets,
+)
 from sfumato_diffusion.randomness import preserved_global_state
 from sfumato_diffusion.source_revision import WHOLE_MODEL, source_revision
 from sfumato_imaging.errors import ImageError
@@ -97,6 +103,7 @@ def _run(
         revision=base.revision,
         allow_download=plan.allow_download,
     )
+    _check_fit(plan, family, directory)
     # The denoiser counts too: an adapter belongs to the whole base.
     base_revision = source_revision(
         plan.model_location, plan.cache_roots, revision=base.revision, components=WHOLE_MODEL
@@ -132,6 +139,26 @@ def _family(plan: TrainingPlan) -> Family:
             f"resolution {settings.resolution} is not a multiple of {divisor}",
         )
     return family
+
+
+def _check_fit(plan: TrainingPlan, family: Family, directory: Path) -> None:
+    """What a model that has just been fetched says of the settings; of any other it was asked before.
+
+    Only the denoiser is looked at: with a warm cache nothing else of a model is opened.
+
+    Raises:
+        TrainingError: It has no positions for the resolution, or no layer of a target's name.
+        ModelFolderError: The denoiser cannot be loaded.
+    """
+    longest = max_side(directory, family.info)
+    if plan.settings.resolution > longest:
+        raise TrainingError(
+            "RESOLUTION_TOO_LARGE", f"resolution must be at most {longest} for this model"
+        )
+    unmatched = unmatched_targets(directory, family.info, plan.settings.target_modules)
+    if unmatched:
+        message = f"no linear layer of the model has the name {', '.join(unmatched)}"
+        raise TrainingError("ADAPTER_REFUSED", message)
 
 
 def _succeeded(
