@@ -178,7 +178,8 @@ async def test_a_cancel_that_is_obeyed_keeps_the_worker(
     await engine.cancel(first.name, first.owner)
     await engine.jobs.append(first.name, [NewEvent(kind="cancelled")])
     await until(jobs, second, JobState.RUNNING)
-    await asyncio.sleep(0.4)
 
+    assert engine._running.name == second.name
+    assert not engine._running.cancelled
     assert executor.killed == []
     assert (await jobs.get(second.name, second.owner)).state is JobState.RUNNING
