@@ -174,9 +174,8 @@ async def test_model_that_cannot_be_looked_at_here_is_left_to_the_server(
     assert services.runs.created[0].configuration.base_model.directory.path == name
 
 
-@pytest.mark.parametrize("seed", ["-1", str(2**64)])
-async def test_tiny_refuses_a_seed_out_of_range(sfumato: CommandLine, seed: str) -> None:
-    answer = await sfumato("tiny", "flux.1", "/dev/null/tiny", "--seed", seed)
+async def test_tiny_refuses_a_seed_below_0(sfumato: CommandLine) -> None:
+    answer = await sfumato("tiny", "flux.1", "/dev/null/tiny", "--seed", "-1")
     assert answer.code == 2
     assert "--seed" in answer.err
 

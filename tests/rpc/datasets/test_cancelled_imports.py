@@ -1,10 +1,12 @@
 import asyncio
+import json
 import threading
 from pathlib import Path
 
 import grpc
 import pytest
 
+from command_line import CommandLine
 from datasets_server import Running, begun, finished, import_request, imported, running, watched
 from refusals import refusal_of
 from sfumato.datasets.v1 import datasets_pb2 as pb
@@ -58,6 +60,25 @@ async def test_a_cancelled_import_keeps_nothing_however_late(held: tuple[Running
     refusal = await refusal_of(server.stubs.datasets.GetDataset(pb.GetDatasetRequest(name="cats")))
     assert refusal.reason == "RESOURCE_NOT_FOUND"
     assert (await imported(server.stubs, "cats")).version.number == 1
+
+
+async def test_the_command_line_cancels_by_name(
+    held: tuple[Running, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server, gate = held
+    sfumato = CommandLine(server.address, capsys)
+    created = await server.stubs.datasets.CreateImport(import_request("cats"))
+    name = created.import_job.name
+    await begun(server, name)
+    answer = await sfumato("datasets", "cancel", name)
+    # The server of this process logs to the same output.
+    assert (answer.code, answer.out.splitlines()[-1]) == (0, f"{name} is cancelling")
+    gate.touch()
+    end = await finished(server.stubs, name)
+    assert end.status.state == job_pb2.JOB_STATE_CANCELLED
+    answer = await sfumato("--json", "datasets", "cancel", name)
+    assert json.loads(answer.out.splitlines()[-1])["status"]["state"] == "JOB_STATE_CANCELLED"
+    assert (await sfumato("datasets", "cancel", "import-absent")).code == 3
 
 
 async def test_what_ended_otherwise_cannot_be_cancelled(server: Running) -> None:

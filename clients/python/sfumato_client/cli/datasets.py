@@ -23,7 +23,7 @@ from sfumato_client.cli.following import (
     describe_started,
 )
 from sfumato_client.cli.session import Session, session_of
-from sfumato_client.cli.text import counted, file_size, moment
+from sfumato_client.cli.text import counted, file_size, moment, state_name
 from sfumato_client.cli.validation import check
 from sfumato_client.cli.watching import WatchCommand
 from sfumato_client.client import Client
@@ -110,7 +110,27 @@ def import_folder(
         if validate_only or detach:
             session.print_message(created)
             return ExitCode.OK
+        if not session.as_json:
+            session.print(f"import {created.name}")
         return await WATCH.attend(session, client, created.name)
+
+    session.run(work)
+
+
+@app.command()
+def cancel(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="IMPORT", help="The import's name.")],
+) -> None:
+    """End an import. Nothing of it is kept."""
+    session = session_of(context)
+
+    async def work(client: Client) -> None:
+        cancelled = await client.datasets.cancel_import(name)
+        if session.as_json:
+            session.print_message(cancelled)
+        else:
+            session.print(f"{name} is {state_name(cancelled.status.state)}")
 
     session.run(work)
 

@@ -97,6 +97,8 @@ def generate(
         if validate_only:
             session.print_message(response.generation.resolved_configuration)
             return ExitCode.OK
+        if not session.as_json:
+            session.print(f"generation {response.generation.name}")
         out.mkdir(parents=True, exist_ok=True)
         return await _watch_and_save(session, client, response.generation.name, out)
 
