@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 from collections.abc import AsyncGenerator
@@ -114,11 +115,14 @@ class Blobs:
 
         What an earlier, interrupted download left in `.<name>.<digest>.part` is not fetched again.
 
+        A link is followed. What is there and no regular file, such as a device, is left alone.
+
         Raises:
+            OSError: the file cannot be written.
             DataLoss: what arrived does not match the digest.
             SfumatoError: as for ReadBlob, or TransportLost without progress for the budget.
         """
-        destination = Path(destination)
+        destination = await asyncio.to_thread(regular_file, destination)
         partial = destination.with_name(f".{destination.name}.{digest[-16:]}.part")
         received = (await _hash(partial)).digest if partial.exists() else hashlib.sha256()
         if not partial.exists() or _named(received) != digest:
@@ -179,6 +183,20 @@ class Blobs:
             if size_bytes is None or offset < size_bytes:
                 backoff.spend(timing.monotonic() - began)
                 await pause_or_raise(outcome, backoff, timing)
+
+
+def regular_file(path: str | os.PathLike[str]) -> Path:
+    """The file to write where `path` is asked for: itself, or what it links to.
+
+    Raises:
+        OSError: what is there is no regular file.
+    """
+    real = Path(os.path.realpath(path))
+    if real.is_dir():
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if os.path.lexists(real) and not real.is_file():
+        raise OSError(errno.EINVAL, "is there already, and is no regular file", str(path))
+    return real
 
 
 async def _with_timeout(

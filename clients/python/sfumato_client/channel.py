@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -12,6 +13,9 @@ import grpc
 DEFAULT_ADDRESS = "127.0.0.1:7433"
 ADDRESS_VARIABLE = "SFUMATO_ADDRESS"
 API_KEY_VARIABLE = "SFUMATO_API_KEY"
+
+MAX_PORT = 65_535
+_PORT = re.compile(r":(-?\d+)$")
 
 Options = tuple[tuple[str, int], ...]
 CallMetadata = tuple[tuple[str, str], ...]
@@ -41,11 +45,20 @@ class ChannelInterceptors(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Addresses:
-    """Address of each service as `host:port`; by default all three share one port."""
+    """Address of each service as `host:port`; by default all three share one port.
+
+    Raises ValueError on construction for a port that no socket has; gRPC would dial another.
+    """
 
     datasets: str = DEFAULT_ADDRESS
     trainer: str = DEFAULT_ADDRESS
     generator: str = DEFAULT_ADDRESS
+
+    def __post_init__(self) -> None:
+        for address in (self.datasets, self.trainer, self.generator):
+            port = _PORT.search(address)
+            if port is not None and not 1 <= int(port[1]) <= MAX_PORT:
+                raise ValueError(f"{address}: the port must be 1 to {MAX_PORT}")
 
     @classmethod
     def all_at(cls, address: str) -> Addresses:

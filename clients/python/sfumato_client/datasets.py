@@ -125,18 +125,23 @@ class Datasets:
     def list_samples(
         self, dataset: str, *, version: int | None = None, page_size: int = 0
     ) -> AsyncGenerator[datasets_pb2.Sample, None]:
-        """Samples of one version (default: the latest) by file name, over all pages."""
-        return pages(
-            lambda page_token: self.caller.repeatable(
+        """Samples of one version by file name, over all pages.
+
+        Without a version it is the one that was the latest when the first page was asked for.
+        """
+        shown = versions_pb2.VersionRef(dataset=dataset, number=version)
+
+        async def fetch(page_token: str) -> datasets_pb2.ListSamplesResponse:
+            page = await self.caller.repeatable(
                 self.stub.ListSamples,
                 datasets_pb2.ListSamplesRequest(
-                    version=versions_pb2.VersionRef(dataset=dataset, number=version),
-                    page_size=page_size,
-                    page_token=page_token,
+                    version=shown, page_size=page_size, page_token=page_token
                 ),
-            ),
-            lambda page: page.samples,
-        )
+            )
+            shown.number = page.version.number
+            return page
+
+        return pages(fetch, lambda page: page.samples)
 
     async def pin_version(
         self, dataset: str, *, holder: str, version: int | None = None, lease_seconds: float

@@ -21,7 +21,7 @@ _EVENTS = (
         job_events.c.sequence > bindparam("after_sequence"),
     )
     .order_by(job_events.c.sequence)
-    .limit(MAX_EVENTS_READ)
+    .limit(bindparam("limit"))
 )
 _EVENTS_OF_KIND = _EVENTS.where(job_events.c.kind == bindparam("kind"))
 
@@ -83,10 +83,15 @@ def jobs_in_states(connection: Connection, kind: str, *states: JobState) -> Sequ
 
 
 def select_events(
-    connection: Connection, job: str, after_sequence: int, *, kind: str | None = None
+    connection: Connection,
+    job: str,
+    after_sequence: int,
+    *,
+    kind: str | None = None,
+    limit: int = MAX_EVENTS_READ,
 ) -> Sequence[Event]:
-    """Up to MAX_EVENTS_READ events that follow ``after_sequence``, of one kind if it is given."""
-    values: dict[str, str | int] = {"job": job, "after_sequence": after_sequence}
+    """Up to ``limit`` events that follow ``after_sequence``, of one kind if it is given."""
+    values: dict[str, str | int] = {"job": job, "after_sequence": after_sequence, "limit": limit}
     statement = _EVENTS
     if kind is not None:
         statement, values["kind"] = _EVENTS_OF_KIND, kind

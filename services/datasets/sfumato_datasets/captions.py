@@ -198,10 +198,13 @@ def _json_rows(text: str) -> Iterable[tuple[int, dict[str, Any]]]:
 
 
 def _csv_rows(text: str) -> Iterable[tuple[int, dict[str, Any]]]:
-    reader = csv.DictReader(io.StringIO(text, newline=""), restkey="", strict=True)
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
+        names = [name for name in reader.fieldnames or () if name]
+        if len(names) != len(set(names)):
+            raise CaptionMetadataError("line 1 names a column twice")
         for row in reader:
-            if "" in row:
+            if None in row:  # where DictReader puts what is beyond the head
                 raise CaptionMetadataError(f"line {reader.line_num} has more columns than the head")
             yield reader.line_num, row
     except csv.Error as error:

@@ -25,6 +25,8 @@ from sfumato_datasets.names import DatasetNameError, check_dataset_name
 
 DEFAULT_PIN = timedelta(hours=1)
 MAX_PIN = timedelta(hours=24)
+MAX_NOTES = 500
+"""So many stand in an import; the watch has all."""
 MIN_PIN = timedelta(seconds=1)
 
 
@@ -228,7 +230,7 @@ def select_import(
     record = storage.get_import(connection, job.name)
     notes: Sequence[Event] = ()
     if with_notes and record.num_notes:
-        notes = select_events(connection, job.name, 0, kind="note")
+        notes = select_events(connection, job.name, 0, kind="note", limit=MAX_NOTES)
     return messages.import_message(job, record, made_version(connection, record), notes)
 
 

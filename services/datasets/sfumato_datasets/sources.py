@@ -138,7 +138,7 @@ def _open_under_roots(path: str, allowed_roots: Sequence[Path]) -> int:
             if not resolved.is_relative_to(resolved_root):
                 continue
             return _open_step_by_step(resolved_root, resolved.relative_to(resolved_root))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RuntimeError):  # RuntimeError: a loop of links
             continue
     raise PathNotFoundError("no such folder under the allowed roots")
 

@@ -325,7 +325,10 @@ class TrainingEngine:
                 renewing.cancel()
                 await asyncio.gather(renewing, return_exceptions=True)
             draining = self._platform.draining.is_set()
-            await self._end_attempt(job, SERVICE_STOPPED if draining else WORKER_DIED)
+            try:
+                await self._end_attempt(job, SERVICE_STOPPED if draining else WORKER_DIED)
+            except NotFound:
+                log.info("the run was removed after its end")
             await self._platform.leases.release(self._device_key, job.name)
             self._attempt = None
             self._wake.set()

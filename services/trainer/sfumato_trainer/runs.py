@@ -157,6 +157,8 @@ def resolve_settings(
     rank = requested.get("rank", defaults.rank)
     steps = requested.get("train_steps", 500)
     scheduler = requested.get("learning_rate_scheduler", defaults.learning_rate_scheduler)
+    # Every draw of a crop and a flip is then the same.
+    fixed_view = requested.get("center_crop", False) and not requested.get("random_flip", True)
     values: dict[str, Any] = {
         "base_model": ModelSource(reference=base.reference, revision=base.revision),
         "family": info.name,
@@ -170,6 +172,7 @@ def resolve_settings(
         "warmup_steps": 0 if scheduler == "constant" else defaults.warmup_steps,
         "compute_precision": "fp32" if device == "cpu" else "bf16",
         "flow_shift": defaults.flow_shift,
+        "cache_variants": 1 if fixed_view else 4,
         "save_steps": max(LEAST_SAVE_STEPS, steps // 10),
         **requested,
     }
@@ -184,6 +187,11 @@ def resolve_settings(
     if settings.resolution % info.size_divisor:
         raise InvalidArgument.field(
             "configuration.resolution", f"must be a multiple of {info.size_divisor}"
+        )
+    if fixed_view and settings.cache_variants > 1:
+        raise InvalidArgument.field(
+            "configuration.cache_variants",
+            "acts only with random_flip or without center_crop",
         )
     if settings.compute_precision == "fp16" and device == "cpu":
         raise FailedPrecondition(Reason.MACHINE_INCAPABLE, "fp16 needs a GPU; use fp32 or bf16")

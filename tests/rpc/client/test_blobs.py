@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from pathlib import Path
 
@@ -186,6 +187,25 @@ async def test_leftover_that_is_longer_than_the_blob_is_removed(tmp_path: Path) 
             await client.blobs.download(digest, copy)
         await client.blobs.download(digest, copy)
     assert copy.read_bytes() == CONTENT[:10]
+
+
+async def test_download_follows_a_link_and_replaces_no_pipe(tmp_path: Path) -> None:
+    blobs = BlobServer()
+    digest = blobs.store(CONTENT)
+    (tmp_path / "elsewhere").mkdir()
+    real, link, pipe = tmp_path / "elsewhere" / "copy", tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to(real)
+    os.mkfifo(pipe)
+    async with serving(blobs=blobs) as port, quick_client(f"127.0.0.1:{port}") as client:
+        await client.blobs.download(digest, str(link))
+        with pytest.raises(OSError, match="no regular file"):
+            await client.blobs.download(digest, pipe)
+        with pytest.raises(IsADirectoryError):
+            await client.blobs.download(digest, tmp_path)
+    assert link.is_symlink()
+    assert real.read_bytes() == CONTENT
+    assert pipe.is_fifo()
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 async def test_unknown_blob_is_refused_at_once(tmp_path: Path) -> None:

@@ -272,6 +272,7 @@ async def test_interrupt_detaches_and_says_how_to_attach_again(services: Service
     _, err = await process.communicate()
     assert process.returncode == 130
     assert err.decode() == (
-        f"detached; the job goes on. Attach again: sfumato datasets watch {IMPORT}\n"
+        "detached; the job goes on. Attach again: "
+        f"sfumato --address {services.address} --json datasets watch {IMPORT}\n"
     )
     assert services.imports.state == job_pb2.JOB_STATE_RUNNING

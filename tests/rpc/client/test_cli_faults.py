@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -38,7 +39,6 @@ COMMAND = [sys.executable, "-m", "sfumato_client.cli.main"]
         ("train", "start", "cats", "--model", "a/b", "--display-name", NOT_UTF8),
         ("train", "start", "cats", "--model", "a/b", "--target-module", NOT_UTF8),
         ("train", "start", "cats", "--model", "a/b", "--instance-prompt", NOT_UTF8),
-        ("train", "start", "cats", "--model", "a.gguf", "--companion-base", NOT_UTF8),
         ("train", "start", "cats", "--model", "a/b", "--request-id", NOT_UTF8),
         ("train", "watch", NOT_UTF8),
         ("train", "stop", NOT_UTF8),
@@ -82,10 +82,78 @@ async def test_key_that_no_header_can_carry_is_code_2_and_not_shown(
     assert "secret" not in answer.err
 
 
-async def test_empty_address_is_code_2(sfumato: CommandLine) -> None:
-    answer = await sfumato("--address", "", "train", "list")
+@pytest.mark.parametrize(
+    ("address", "complaint"),
+    [
+        ("", "must be host:port"),
+        ("127.0.0.1:99999", "127.0.0.1:99999: the port must be 1 to 65535"),
+        ("localhost:-1", "localhost:-1: the port must be 1 to 65535"),
+        ("[::1]:0", "[::1]:0: the port must be 1 to 65535"),
+    ],
+)
+async def test_address_that_no_server_can_have_is_code_2(
+    sfumato: CommandLine, address: str, complaint: str
+) -> None:
+    answer = await sfumato("--address", address, "train", "list")
+    assert (answer.code, answer.out) == (2, "")
+    assert complaint in answer.err
+
+
+@pytest.mark.parametrize(
+    ("closed", "words", "code"),
+    [
+        ("1", ("train", "list"), 0),
+        ("2", ("train", "list"), 0),
+        ("2", ("train", "cancel", RUN), 4),
+        ("1", ("train", "cancel", RUN), 4),
+    ],
+)
+async def test_streams_that_are_closed_change_no_exit_code(
+    services: Services, closed: str, words: tuple[str, ...], code: int
+) -> None:
+    command = shlex.join([*COMMAND, "--address", services.address, *words])
+    process = await asyncio.create_subprocess_shell(f"exec {command} {closed}>&-")
+    assert await process.wait() == code
+
+
+async def test_errors_that_find_no_space_change_no_exit_code(services: Services) -> None:
+    command = shlex.join([*COMMAND, "--address", services.address, "train", "cancel", RUN])
+    process = await asyncio.create_subprocess_shell(f"exec {command} 2>/dev/full")
+    assert await process.wait() == 4
+
+
+@pytest.mark.parametrize("adapter", ["", ":1"])
+async def test_adapter_without_a_name_is_code_2(sfumato: CommandLine, adapter: str) -> None:
+    answer = await sfumato(
+        *("generate", "a cat", "--model", "a/b", "--out", "pictures", "--adapter", adapter)
+    )
     assert answer.code == 2
-    assert "host:port" in answer.err
+    assert "--adapter" in answer.err
+
+
+async def test_folder_without_a_name_is_not_the_current_one(sfumato: CommandLine) -> None:
+    answer = await sfumato("datasets", "import", "", "cats")
+    assert answer.code == 2
+    assert "FOLDER" in answer.err
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+async def test_file_that_is_none_is_named(
+    services: Services, sfumato: CommandLine, folder: Path, kind: str
+) -> None:
+    odd = folder / "odd.png"
+    if kind == "pipe":
+        os.mkfifo(odd)
+    else:
+        odd.symlink_to("nowhere")
+    answer = await sfumato("datasets", "import", str(folder), "cats")
+    assert (answer.code, answer.err) == (2, f"{odd}: is no file that can be read\n")
+    assert services.imports.created == {}
+    answer = await sfumato(
+        "datasets", "import", str(folder), "cats", "--on-refused", "skip", "--detach"
+    )
+    assert "refused: odd.png: is no file that can be read" in answer.err
+    assert len(services.imports.created) == 1
 
 
 @pytest.mark.parametrize(
@@ -121,11 +189,13 @@ async def test_generate_checks_its_folder_before_it_asks(
         ("{folder}/none/picture.png", "{folder}/none: No such file or directory"),
         ("{folder}/a.png/picture.png", "{folder}/a.png: Not a directory"),
         ("{folder}/{long}", "File name too long"),
+        ("{folder}/pipe", "is there already, and is no regular file"),
     ],
 )
 async def test_gallery_get_says_why_it_cannot_write(
     sfumato: CommandLine, folder: Path, out: str, complaint: str
 ) -> None:
+    os.mkfifo(folder / "pipe")
     before = sorted(folder.iterdir())
     answer = await sfumato(
         "gallery", "get", IMAGE, "--out", out.format(folder=folder, long="a" * 300)
@@ -250,7 +320,8 @@ async def test_job_goes_on_when_nobody_reads_and_can_be_attached_to_again(
     err = await process.stderr.read()
     assert await process.wait() == 141
     assert err.decode() == (
-        f"detached; the job goes on. Attach again: sfumato datasets watch {IMPORT}\n"
+        "detached; the job goes on. Attach again: "
+        f"sfumato --address {services.address} --json datasets watch {IMPORT}\n"
     )
 
 

@@ -23,6 +23,16 @@ from sfumato.job.v1 import errors_pb2, job_pb2
 from sfumato_chassis.failpoints import Failpoints, parse
 
 
+async def test_an_import_holds_its_first_500_notes(server: Running, root: Path) -> None:
+    for index in range(510):
+        (root / "cats" / f"other_{index:03d}.dat").write_bytes(b"")
+    end = await imported(server.stubs, "cats")
+    messages = await watched(server, end.name, replay=True)
+    notes = [message.event.note for message in messages if message.event.HasField("note")]
+    assert len(notes) == 510
+    assert list(end.notes) == notes[:500]
+
+
 async def test_a_folder_becomes_a_version(server: Running) -> None:
     created = await server.stubs.datasets.CreateImport(import_request("cats"))
     job = created.import_job

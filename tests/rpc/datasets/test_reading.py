@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from datasets_server import Running, import_request, imported, running
+from deployment import client_of
 from pictures import write_pictures
 from refusals import refusal_of
 from sfumato.datasets.v1 import datasets_pb2 as pb
@@ -74,6 +75,20 @@ async def test_samples_come_in_pages_by_name(server: Running) -> None:
             break
     assert names == [f"picture_{index:04d}.png" for index in range(NUM_PICTURES)]
     assert sizes == [3, 3, 1]
+
+
+async def test_pages_of_the_client_are_of_one_version(server: Running, root: Path) -> None:
+    first = await imported(server.stubs, "cats")
+    async with client_of(server.address) as client:
+        samples = client.datasets.list_samples("cats", page_size=1)
+        names = [(await anext(samples)).file_name]
+        write_pictures(root / "more", 1, first=50)
+        await imported(server.stubs, "more", mode=imports_pb2.IMPORT_MODE_ADD)
+        names += [sample.file_name async for sample in samples]
+        pinned = [s async for s in client.datasets.list_samples("cats", version=1)]
+        latest = [s async for s in client.datasets.list_samples("cats")]
+    assert names == [sample.file_name for sample in pinned]
+    assert (len(pinned), len(latest)) == (first.version.num_samples, len(pinned) + 1)
 
 
 async def test_the_stream_holds_every_sample_once(server: Running) -> None:

@@ -153,3 +153,21 @@ def test_malformed_metadata_is_refused(source: CaptionSource, content: bytes) ->
 def test_half_a_surrogate_pair_is_refused() -> None:
     with pytest.raises(CaptionEncodingError):
         read_metadata(JSONL, b'{"file_name": "a.png", "text": "\\ud800"}')
+
+
+def test_a_column_without_a_name_is_left_alone() -> None:
+    """As pandas writes its index."""
+    table = read_metadata(CSV, b",file_name,text\n0,a.png,a cat\n")
+    assert (table.file_names, table.captions["a.png"]) == (("a.png",), ("a cat",))
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"file_name,text\na.png,a cat,more\n", "line 2 has more columns than the head"),
+        (b"file_name,text,text\na.png,a cat,a dog\n", "line 1 names a column twice"),
+    ],
+)
+def test_columns_that_cannot_be_told_apart_are_refused(content: bytes, told: str) -> None:
+    with pytest.raises(CaptionMetadataError, match=told):
+        read_metadata(CSV, content)

@@ -37,10 +37,12 @@ def test_the_root_itself_may_be_a_link(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["absent", "..", "../..", "/", "/etc", "pets/a.txt", "pets\0", "out"]
+    "path",
+    ["absent", "..", "../..", "/", "/etc", "pets/a.txt", "pets\0", "out", "itself", "itself/pets"],
 )
 def test_missing_and_forbidden_answer_alike(root: Path, path: str) -> None:
     (root / "out").symlink_to(root.parent)
+    (root / "itself").symlink_to("itself")
     with (
         pytest.raises(PathNotFoundError) as refusal,
         open_server_folder(path, [root]),

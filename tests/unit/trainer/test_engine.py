@@ -121,6 +121,24 @@ async def test_an_end_that_cannot_be_written_is_written_later(
     assert (await platform.leases.get(DEVICE)).holder == second.name
 
 
+async def test_a_run_that_is_removed_at_its_end_does_not_keep_the_device(
+    platform: Platform,
+    executor: MadeUpExecutor,
+    engine: TrainingEngine,
+    queued: MakeJob,
+) -> None:
+    """Its record goes before its worker has."""
+    first, second = await queued(), await queued()
+    await engine.start()
+    handle = await attended(engine)
+    await engine.jobs.append(first.name, [NewEvent(kind="cancelled")])
+    await engine.delete(first.name, first.owner)
+    executor.end(handle.process)
+
+    await until(engine.jobs, second, JobState.RUNNING)
+    assert (await platform.leases.get(DEVICE)).holder == second.name
+
+
 async def test_a_result_that_comes_after_a_cancel_is_not_published(
     platform: Platform, engine: TrainingEngine, queued: MakeJob
 ) -> None:

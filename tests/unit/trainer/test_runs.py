@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sfumato_chassis.errors import FailedPrecondition, NotFound, Reason
+from sfumato_chassis.errors import FailedPrecondition, InvalidArgument, NotFound, Reason
 from sfumato_trainer.run_request import BaseModel
-from sfumato_trainer.runs import resolve_base
+from sfumato_trainer.runs import resolve_base, resolve_settings
 
 ABSENT = BaseModel(kind="hub", reference="Tongyi-MAI/Z-Image", revision="main", message={})
 COMMIT = "c" * 40
@@ -20,6 +20,17 @@ def empty_hub_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     monkeypatch.delenv("HUGGINGFACE_HUB_CACHE", raising=False)
+
+
+def test_variants_that_would_all_be_the_same_are_refused() -> None:
+    info = resolve_base(ABSENT, None, (), may_download=True).info
+    fixed = {"center_crop": True, "random_flip": False}
+    resolved = resolve_settings(fixed, ABSENT, info, device="cpu")
+    assert resolved.cache_variants == 1
+    assert resolve_settings({"center_crop": True}, ABSENT, info, device="cpu").cache_variants == 4
+    with pytest.raises(InvalidArgument) as refusal:
+        resolve_settings({**fixed, "cache_variants": 2}, ABSENT, info, device="cpu")
+    assert refusal.value.violations[0].path == "configuration.cache_variants"
 
 
 def test_a_repository_that_is_fetched_later() -> None:

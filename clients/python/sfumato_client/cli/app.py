@@ -77,6 +77,16 @@ def _run(arguments: Sequence[str]) -> int:
     return ExitCode.OK
 
 
+def addresses_at(address: str) -> Addresses:
+    """What `--address` names."""
+    try:
+        if not address:
+            raise ValueError("must be host:port")
+        return Addresses.all_at(address)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--address") from error
+
+
 def build(arguments: Sequence[str]) -> typer.Typer:
     """The application. `arguments` are what the user typed, to say how a command is repeated."""
     app = typer.Typer(
@@ -117,9 +127,7 @@ def build(arguments: Sequence[str]) -> typer.Typer:
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
         if address is not None:
-            if not address:
-                raise typer.BadParameter("must be host:port", param_hint="--address")
-            connection = replace(connection, addresses=Addresses.all_at(address))
+            connection = replace(connection, addresses=addresses_at(address))
         context.obj = Session(
             connection=connection,
             retries=RetryPolicies.within(retry_seconds),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import mimetypes
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +25,7 @@ from sfumato_client.cli.following import (
     describe_started,
 )
 from sfumato_client.cli.session import Session, session_of
-from sfumato_client.cli.text import counted, file_size, moment, state_name
+from sfumato_client.cli.text import counted, file_size, moment, printable, state_name
 from sfumato_client.cli.validation import check
 from sfumato_client.cli.watching import WatchCommand
 from sfumato_client.client import Client
@@ -88,6 +90,8 @@ def import_folder(
 ) -> None:
     """Import a folder as a new version of a dataset."""
     session = session_of(context)
+    if not folder:
+        raise typer.BadParameter("must name a folder", param_hint="FOLDER")
     request = imports_pb2.CreateImportRequest(
         request_id=request_id or new_request_id(),
         validate_only=validate_only,
@@ -101,7 +105,9 @@ def import_folder(
         if server_side:
             request.folder.path = folder
         else:
-            files = await upload_folder(session, client, Path(folder))
+            files = await upload_folder(
+                session, client, Path(folder), skip=on_refused is OnRefused.SKIP
+            )
             request.upload.CopyFrom(imports_pb2.UploadSource(files=files))
         check(request)
         session.reattach = session.repeated_with(request.request_id)
@@ -193,12 +199,20 @@ def show(
 
 
 async def upload_folder(
-    session: Session, client: Client, folder: Path
+    session: Session, client: Client, folder: Path, *, skip: bool
 ) -> list[imports_pb2.UploadedFile]:
-    """Uploads the files at the top of a folder, hidden ones left out; by name."""
-    paths = sorted(
-        path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")
-    )
+    """Uploads the files at the top of a folder, hidden ones and folders left out; by name.
+
+    Raises:
+        OSError: what is neither, such as a link that leads nowhere, unless those are skipped.
+    """
+    entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    paths = [path for path in entries if path.is_file()]
+    for path in entries:
+        if not path.is_file() and not path.is_dir():
+            if not skip:
+                raise OSError(errno.EINVAL, "is no file that can be read", str(path))
+            sys.stderr.write(printable(f"refused: {path.name}: is no file that can be read") + "\n")
     if not paths:
         raise typer.BadParameter(f"{folder}: no files in it", param_hint="FOLDER")
     slots = asyncio.Semaphore(NUM_PARALLEL_UPLOADS)

@@ -6,6 +6,8 @@ import errno
 import os
 from pathlib import Path
 
+from sfumato_client.blobs import regular_file
+
 
 def check_folder_writable(folder: Path) -> None:
     """Refuses a folder below which no file can be written; it need not be there yet.
@@ -26,8 +28,10 @@ def check_file_writable(file: Path) -> None:
     Raises:
         OSError: It is one; the error names the place that stands in the way.
     """
-    if file.is_dir():
-        raise _error(errno.EISDIR, file)
+    real = regular_file(file)
+    if real.exists() and not os.access(real, os.W_OK):
+        raise _error(errno.EACCES, file)
+    file = real
     if not file.absolute().parent.exists():
         raise _error(errno.ENOENT, file.parent)
     check_folder_writable(file.absolute().parent)

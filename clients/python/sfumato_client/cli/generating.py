@@ -26,7 +26,7 @@ from sfumato_client.cli.following import (
     print_result,
 )
 from sfumato_client.cli.session import Session, session_of
-from sfumato_client.cli.sources import SourceError, model_source, weighted_adapter
+from sfumato_client.cli.sources import SourceError, model_source, split_weight, weighted_adapter
 from sfumato_client.cli.text import clock_time, counted, moment
 from sfumato_client.cli.validation import check
 from sfumato_client.client import Client
@@ -51,11 +51,6 @@ def generate(
     model: Annotated[str, typer.Option(help="Base model: a Hub id, or a folder on the server.")],
     out: Annotated[Path, typer.Option(help="Folder for the pictures; made if need be.")],
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hub id.")] = None,
-    companion_base: Annotated[
-        # Shown once a service takes single files.
-        str | None,
-        typer.Option(hidden=True, help="Hub id of the encoders and VAE that a single file lacks."),
-    ] = None,
     adapter: Annotated[
         list[str] | None,
         typer.Option(
@@ -73,13 +68,13 @@ def generate(
 ) -> None:
     """Make pictures and save them in a folder."""
     session = session_of(context)
+    if not all(split_weight(source)[0] for source in adapter or ()):
+        raise typer.BadParameter("must name a run or an adapter", param_hint="--adapter")
     check_folder_writable(out)
     configuration.prompt = prompt
     configuration.text_to_image.SetInParent()
     try:
-        configuration.model.CopyFrom(
-            model_source(model, revision=revision, companion_base=companion_base)
-        )
+        configuration.model.CopyFrom(model_source(model, revision=revision))
     except SourceError as error:
         raise typer.BadParameter(str(error), param_hint="--model") from error
     request = generator_pb2.CreateGenerationRequest(

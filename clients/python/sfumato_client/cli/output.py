@@ -14,11 +14,18 @@ from rich.console import Console
 
 
 class Output:
-    """A text stream; `is_broken` once a write found no reader. Everything else is the stream's own."""
+    """A text stream; what is not said here is the stream's own.
 
-    def __init__(self, stream: TextIO) -> None:
+    Attributes:
+        is_broken: Whether a write found no reader.
+        is_lost: Whether a write failed otherwise, where that was to change nothing.
+    """
+
+    def __init__(self, stream: TextIO, *, may_be_lost: bool) -> None:
         self._stream = stream
+        self._may_be_lost = may_be_lost
         self.is_broken = False
+        self.is_lost = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -26,7 +33,8 @@ class Output:
     def write(self, text: str) -> int:
         """Writes text. Raises BrokenPipeError when nobody reads."""
         with self._watched():
-            return self._stream.write(text)
+            self._stream.write(text)
+        return len(text)
 
     def flush(self) -> None:
         """Hands on what was written. Raises BrokenPipeError when nobody reads."""
@@ -40,6 +48,10 @@ class Output:
         except BrokenPipeError:
             self.is_broken = True
             raise
+        except OSError:
+            if not self._may_be_lost:
+                raise
+            self.is_lost = True
 
 
 class PipeConsole(Console):
@@ -57,11 +69,13 @@ def watched_output() -> Iterator[tuple[Output, Output]]:
     BrokenPipeError ends the block quietly: there is nobody to tell. A character that an encoding
     lacks is escaped.
     """
-    streams = sys.stdout, sys.stderr
+    # Python has None for a stream that was closed before it began.
+    streams = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    outputs = Output(streams[0]), Output(streams[1])
+    # An error that cannot be told, on a full disk, is still the error that it is.
+    outputs = Output(streams[0], may_be_lost=False), Output(streams[1], may_be_lost=True)
     sys.stdout, sys.stderr = outputs
     try:
         with suppress(BrokenPipeError):
@@ -71,8 +85,12 @@ def watched_output() -> Iterator[tuple[Output, Output]]:
         for output, stream in zip(outputs, streams, strict=True):
             with suppress(BrokenPipeError):
                 output.flush()
-            if output.is_broken:
+            if output.is_broken or output.is_lost:
                 _discard(stream)
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")
 
 
 def _discard(stream: TextIO) -> None:

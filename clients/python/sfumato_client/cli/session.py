@@ -96,10 +96,17 @@ class Session:
 
     def repeated_with(self, request_id: str) -> str:
         """This very command with a request id, which attaches to the same job."""
-        words = ["sfumato", *self.arguments]
-        if "--request-id" not in self.arguments:
-            words += ["--request-id", request_id]
-        return shlex.join(words)
+        options = list(self.arguments)
+        operands = options[options.index("--") :] if "--" in options else []
+        options = options[: len(options) - len(operands)]
+        if not any(word.partition("=")[0] == "--request-id" for word in options):
+            options += ["--request-id", request_id]
+        return shlex.join(["sfumato", *options, *operands])
+
+    def in_group(self, group: str, *words: str) -> str:
+        """Another command of this one's group, with the options that stood before the group."""
+        options = self.arguments[: list(self.arguments).index(group)]
+        return shlex.join(["sfumato", *options, group, *words])
 
     def print(self, text: str) -> None:
         """A line for people."""

@@ -20,38 +20,24 @@ class SourceError(ValueError):
     """The words do not name a model or adapter; the message says why."""
 
 
-def model_source(
-    model: str, *, revision: str | None = None, companion_base: str | None = None
-) -> sources_pb2.ModelSource:
-    """A base model: a Hub id, a folder, or a .safetensors or .gguf file on the server.
+def model_source(model: str, *, revision: str | None = None) -> sources_pb2.ModelSource:
+    """A base model: a Hub id, or a folder on the server.
 
     `organisation/name` is a Hub id unless a file or folder of that name is here. A path that exists
     here is sent as an absolute one; any other goes to the server as it is, which looks for it under
     its own roots.
 
     Raises:
-        SourceError: an option that this kind of source cannot honour, or one that it lacks.
+        SourceError: an option that this kind of source cannot honour, or a kind that no service takes.
     """
     exists = os.path.exists(model)  # False, too, for one that this machine cannot look at
-    companion = None if companion_base is None else hub_model(companion_base)
     if _HUB_ID.fullmatch(model) and not exists:
-        if companion is not None:
-            raise SourceError("--companion-base is for single files, not for a Hub id")
         return sources_pb2.ModelSource(hub=sources_pb2.HubModel(id=model, revision=revision))
     if revision is not None:
         raise SourceError("--revision is for Hub ids; a path has none")
+    if Path(model).suffix.lower() in {".gguf", ".safetensors"}:
+        raise SourceError("a model that is a single file cannot be used; name a folder or a Hub id")
     path = str(Path(model).resolve()) if exists else model
-    match Path(model).suffix.lower():
-        case ".gguf":
-            if companion is None:
-                raise SourceError("a .gguf file needs --companion-base for its encoders and VAE")
-            gguf = sources_pb2.GgufModel(path=path, companion_base=companion)
-            return sources_pb2.ModelSource(gguf=gguf)
-        case ".safetensors":
-            single = sources_pb2.SingleFileModel(path=path, companion_base=companion)
-            return sources_pb2.ModelSource(single_file=single)
-    if companion is not None:
-        raise SourceError("--companion-base is for single files, not for a folder")
     return sources_pb2.ModelSource(directory=sources_pb2.DirectoryModel(path=path))
 
 

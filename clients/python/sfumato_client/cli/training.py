@@ -47,11 +47,6 @@ def start(
     dataset: Annotated[str, typer.Argument(help="The dataset to train on.")],
     model: Annotated[str, typer.Option(help="Base model: a Hub id, or a folder on the server.")],
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hub id.")] = None,
-    companion_base: Annotated[
-        # Shown once a service takes single files.
-        str | None,
-        typer.Option(hidden=True, help="Hub id of the encoders and VAE that a single file lacks."),
-    ] = None,
     flow_shift: Annotated[
         str | None, typer.Option(help="Shift of the noise schedule: `auto` or a number above 0.")
     ] = None,
@@ -69,9 +64,7 @@ def start(
     session = session_of(context)
     configuration.dataset = dataset
     try:
-        configuration.base_model.CopyFrom(
-            model_source(model, revision=revision, companion_base=companion_base)
-        )
+        configuration.base_model.CopyFrom(model_source(model, revision=revision))
     except SourceError as error:
         raise typer.BadParameter(str(error), param_hint="--model") from error
     if flow_shift is not None:

@@ -36,6 +36,6 @@ class WatchCommand(Generic[ResourceT, EventT]):
 
     async def attend(self, session: Session, client: Client, name: str) -> ExitCode:
         """Shows the job from its first event to its end, and says how that was."""
-        session.reattach = f"sfumato {self.group} watch {name}"
+        session.reattach = session.in_group(self.group, "watch", name)
         resource = await follow(session, self.view, self.method(client), name)
         return print_result(session, self.view, resource)

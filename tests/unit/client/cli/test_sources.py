@@ -34,25 +34,10 @@ def test_other_paths_are_left_to_the_server(path: str) -> None:
     assert model_source(path).directory.path == path
 
 
-def test_single_file_may_have_a_companion() -> None:
-    source = model_source("/models/a.safetensors", companion_base="org/base@v1")
-    assert source.single_file == sources_pb2.SingleFileModel(
-        path="/models/a.safetensors",
-        companion_base=sources_pb2.HubModel(id="org/base", revision="v1"),
-    )
-    assert not model_source("/models/a.safetensors").single_file.HasField("companion_base")
-
-
-def test_gguf_needs_a_companion() -> None:
-    assert model_source("/a.gguf", companion_base="org/base").gguf.companion_base.id == "org/base"
-    with pytest.raises(SourceError, match="companion-base"):
-        model_source("/a.gguf")
-
-
-@pytest.mark.parametrize("model", ["org/model", "folder"])
-def test_companion_of_something_whole_is_refused(model: str) -> None:
-    with pytest.raises(SourceError, match="single files"):
-        model_source(model, companion_base="org/base")
+@pytest.mark.parametrize("model", ["/models/a.safetensors", "b.GGUF"])
+def test_single_file_is_refused(model: str) -> None:
+    with pytest.raises(SourceError, match="single file"):
+        model_source(model)
 
 
 def test_revision_of_a_path_is_refused() -> None:
