@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 from sfumato_chassis import unexpected_errors
 from sfumato_chassis.background import BackgroundTasks, keep_running
 from sfumato_chassis.disk_space import is_disk_full
-from sfumato_chassis.errors import JobFailure, SfumatoError, server_draining
+from sfumato_chassis.errors import JobFailure, NotFound, SfumatoError, server_draining
 from sfumato_chassis.job_control import cancel_job, check_queue, end_attempt
 from sfumato_chassis.job_store import Fenced, JobStore
 from sfumato_chassis.jobs import (
@@ -29,6 +29,7 @@ from sfumato_chassis.logging import get_logger, log_context
 from sfumato_chassis.platform import Platform
 from sfumato_chassis.requests import Request
 from sfumato_chassis.threads import MAX_READERS, Threads
+from sfumato_chassis.worker_channel import CANCEL_SECONDS
 from sfumato_datasets import storage
 from sfumato_datasets.config import DatasetsConfig
 from sfumato_datasets.report import Report
@@ -60,9 +61,10 @@ class ImportEngine:
             ),
             on_queue=self._wake.set,
         )
-        self._running: dict[str, Report] = {}
+        self._running: dict[str, tuple[asyncio.Task[None], Report]] = {}
         self._sources = Threads("read-source", limit=MAX_READERS)
         self._imports = BackgroundTasks()
+        self._cancelling = BackgroundTasks()
         self._background = BackgroundTasks()
 
     @cached_property
@@ -90,10 +92,11 @@ class ImportEngine:
         now = self._platform.clock.monotonic
         rest_by = now() + self._platform.drain_limits.rest_seconds
         self._wake.set()
+        await self._cancelling.cancel()  # all imports are stopped here
         # A step of the queue is finished, not broken off: what it begins must be known here.
         if not await self._background.finish(within_seconds=rest_by - now()):
             await self._background.cancel()
-        for report in self._running.values():
+        for _, report in self._running.values():
             report.cancelled.set()
         if not await self._imports.finish(within_seconds=rest_by - now()):
             await self._imports.cancel()
@@ -115,7 +118,7 @@ class ImportEngine:
         if known is not None:
             # Whatever became of the source since, the caller gets what the request made.
             return known, True
-        await self._sources.run(self.importer.check_source, record)
+        await self._check_source(record)
 
         def add(connection: Connection, job: Job) -> None:
             self.importer.check(connection, record)
@@ -127,21 +130,41 @@ class ImportEngine:
 
     async def validate(self, record: ImportRecord) -> None:
         """Checks what ``create`` checks, and creates nothing."""
-        await self._sources.run(self.importer.check_source, record)
+        await self._check_source(record)
         await self._platform.database.read(
             lambda connection: self.importer.check(connection, record)
         )
 
+    async def _check_source(self, record: ImportRecord) -> None:
+        if record.folder is None:
+            self.importer.check_source(record)
+        else:
+            await self._sources.run(self.importer.check_source, record)
+
     async def cancel(self, name: str, owner: str) -> Job:
-        """Ends an import; nothing of it is kept.
+        """Ends an import; nothing of it is kept. One that does not obey in time is left behind.
 
         Raises:
             FailedPrecondition: It has ended in another way.
         """
         job = await cancel_job(self.jobs, name, owner)
         if name in self._running:
-            self._running[name].cancelled.set()
+            task, report = self._running[name]
+            if not report.cancelled.is_set():
+                report.cancelled.set()
+                self._cancelling.spawn(self._leave_behind(job, task))
         return job
+
+    async def _leave_behind(self, job: Job, task: asyncio.Task[None]) -> None:
+        """Ends a cancelled import whose thread does not, as where its folder hangs."""
+        await self._platform.clock.sleep(CANCEL_SECONDS)
+        if not task.done():
+            log.warning("a cancelled import goes on and is left behind", job=job.name)
+            task.cancel()
+            await asyncio.wait([task])
+            await self._once_there_is_space(
+                lambda: end_attempt(self.jobs, job.name, job.owner, end_of)
+            )
 
     async def delete(self, name: str, owner: str) -> None:
         """Removes the record of an ended import. Raises FailedPrecondition while it has not."""
@@ -164,7 +187,7 @@ class ImportEngine:
             return
         report = Report()
         task = self._imports.spawn(self._run(claimed, report))
-        self._running[job.name] = report
+        self._running[job.name] = task, report
         task.add_done_callback(lambda _: self._end(job.name))
 
     def _end(self, name: str) -> None:
@@ -173,17 +196,18 @@ class ImportEngine:
 
     async def _run(self, job: Job, report: Report) -> None:
         with log_context(job=job.name):
-            telling = asyncio.create_task(self._tell(job, report))
+            telling = asyncio.create_task(
+                keep_running("report", lambda: self._tell(job, report), self._platform.clock)
+            )
             try:
                 end = await self._work(job, report)
                 if end is not None:
-                    async with report.appending:
-                        await self._append(job, [*report.take(), end])
-            except Fenced:
+                    async with report.taking() as events:
+                        await self._append(job, [*events, end])
+            except (Fenced, NotFound):
                 log.warning("the import was over already")
             finally:
-                async with report.appending:
-                    telling.cancel()
+                telling.cancel()
                 await asyncio.gather(telling, return_exceptions=True)
 
     async def _work(self, job: Job, report: Report) -> NewEvent | None:
@@ -230,14 +254,13 @@ class ImportEngine:
     async def _tell(self, job: Job, report: Report) -> None:
         while True:
             await self._platform.clock.sleep(REPORT_SECONDS)
-            async with report.appending:
-                events = report.take()
-                if events:
-                    try:
+            try:
+                async with report.taking() as events:
+                    if events:
                         await self._append(job, events)
-                    except Fenced:
-                        report.cancelled.set()
-                        return
+            except (Fenced, NotFound):
+                report.cancelled.set()
+                return
 
 
 def end_of(job: Job) -> NewEvent:

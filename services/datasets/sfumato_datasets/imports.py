@@ -79,7 +79,9 @@ class Importer:
         self._platform = platform
         self._config = config
         self.manifests = FolderManifests(platform.blobs.folder)
-        self._threads = Threads("import", limit=config.max_concurrent_imports)
+        # Apart, since folders can hang and uploads cannot.
+        self._folder_threads = Threads("import-folder", limit=config.max_concurrent_imports)
+        self._upload_threads = Threads("import-upload", limit=config.max_concurrent_imports)
 
     def check_source(self, record: ImportRecord) -> None:
         with ExitStack() as stack:
@@ -108,7 +110,7 @@ class Importer:
             raise FailedPrecondition(Reason.DATASET_NOT_EMPTY, str(error)) from error
 
     def _open_source(self, record: ImportRecord, stack: ExitStack) -> SourceFiles:
-        folder = record.source.get("folder")
+        folder = record.folder
         if folder is None:
             return UploadedFiles(
                 [(name, digest) for name, digest in record.source["files"]], self._read_blob
@@ -162,7 +164,8 @@ class Importer:
         existing = EMPTY
         if dataset is not None:
             existing = await self.manifest(dataset.latest)
-        return record, await self._threads.run(self._ingest, record, existing, report)
+        threads = self._folder_threads if record.folder else self._upload_threads
+        return record, await threads.run(self._ingest, record, existing, report)
 
     async def _publish(
         self, jobs: JobStore, job: Job, record: ImportRecord, result: IngestResult, report: Report
@@ -200,10 +203,10 @@ class Importer:
 
         await asyncio.to_thread(self._platform.failpoint, "import.before_publish")
         succeeded = NewEvent(kind="succeeded", data={"number": number})
-        async with report.appending:
+        async with report.taking() as events:
             await jobs.append(
                 job.name,
-                [*report.take(), succeeded],
+                [*events, succeeded],
                 fence=job.fence,
                 states={JobState.RUNNING},  # after a cancel nothing is kept
                 also=publish,

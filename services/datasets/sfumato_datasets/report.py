@@ -2,8 +2,11 @@
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import fields
 
+from sfumato_chassis.job_store import Fenced
 from sfumato_chassis.jobs import NewEvent
 from sfumato_datasets.notes import ImportNote, IngestProgress
 
@@ -15,9 +18,8 @@ class Report:
         self._lock = threading.Lock()
         self._notes: list[ImportNote] = []
         self._progress: IngestProgress | None = None
+        self._taking = asyncio.Lock()
         self.cancelled = threading.Event()
-        self.appending = asyncio.Lock()
-        """Held from a take until its events are in the log, so that none is lost and none overtakes."""
 
     def note(self, note: ImportNote) -> None:
         """Called by the thread."""
@@ -29,16 +31,35 @@ class Report:
         with self._lock:
             self._progress = progress
 
-    def take(self) -> list[NewEvent]:
-        """The events since the last take: every note, and the newest progress."""
-        with self._lock:
-            notes, progress = self._notes, self._progress
-            self._notes, self._progress = [], None
-        events = [NewEvent(kind="note", data=note_data(note)) for note in notes]
-        if progress is not None:
-            data = {field.name: getattr(progress, field.name) for field in fields(progress)}
-            events.append(NewEvent(kind="progress", data=data))
-        return events
+    @asynccontextmanager
+    async def taking(self) -> AsyncIterator[Sequence[NewEvent]]:
+        """The events since the last time: every note, and the newest progress.
+
+        Whoever takes them appends them within; nobody else takes any meanwhile. Where that fails they
+        are there again, unless the log takes no more.
+        """
+        async with self._taking:
+            with self._lock:
+                notes, progress = self._notes, self._progress
+                self._notes, self._progress = [], None
+            try:
+                yield events_of(notes, progress)
+            except Fenced:
+                raise
+            except BaseException:
+                with self._lock:
+                    self._notes[:0] = notes
+                    self._progress = self._progress or progress
+                raise
+
+
+def events_of(notes: Sequence[ImportNote], progress: IngestProgress | None) -> list[NewEvent]:
+    """What is taken, as events."""
+    events = [NewEvent(kind="note", data=note_data(note)) for note in notes]
+    if progress is not None:
+        data = {field.name: getattr(progress, field.name) for field in fields(progress)}
+        events.append(NewEvent(kind="progress", data=data))
+    return events
 
 
 def note_data(note: ImportNote) -> dict[str, object]:
