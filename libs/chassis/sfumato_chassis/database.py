@@ -129,11 +129,16 @@ class Lane:
 
 
 class Database:
-    """Runs short functions against the store: writes one after another, reads beside them."""
+    """Runs short functions against the store: writes one after another, reads beside them.
+
+    Attributes:
+        file: Where it really lies, whatever links lead there.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._engine = open_engine(url, num_connections=1 + NUM_READERS)
+        self.file = Path(self._engine.url.database or "").resolve()
         self._writer = Lane(
             self._engine, begin="BEGIN IMMEDIATE", name="store-writer", num_threads=1
         )
@@ -145,11 +150,18 @@ class Database:
         """Runs ``work`` in one transaction and commits it; an exception rolls it back.
 
         A caller that is cancelled does not undo a write that has begun.
+
+        Raises:
+            DBAPIError: The database could not do it.
         """
         return await self._writer.run(work)
 
     async def read(self, work: Work[Result]) -> Result:
-        """Runs ``work`` in one read transaction: all that it sees belongs together."""
+        """Runs ``work`` in one read transaction: all that it sees belongs together.
+
+        Raises:
+            DBAPIError: The database could not do it.
+        """
         return await self._readers.run(work)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from sfumato_chassis.process import ProcessIdentity, identify, is_alive, kill, wait_for_exit
 
@@ -52,6 +52,10 @@ class Executor(Protocol):
         """Ends a worker at once; one that is gone is no error."""
         ...
 
+    def hand_on(self, file: IO[Any]) -> None:
+        """Lets every worker that is started from now on hold ``file`` open for as long as it lives."""
+        ...
+
 
 class LocalExecutor:
     """Worker processes on this machine: started anew, never forked from the service's state."""
@@ -59,6 +63,7 @@ class LocalExecutor:
     def __init__(self, *, threads: int) -> None:
         self._threads = threads
         self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._handed_on: list[IO[Any]] = []
 
     async def start(self, spec: WorkerSpec) -> ProcessIdentity:
         spec.configuration_file.parent.mkdir(parents=True, exist_ok=True)
@@ -80,6 +85,7 @@ class LocalExecutor:
                 stderr=log,
                 env=environment,
                 start_new_session=True,
+                pass_fds=[file.fileno() for file in self._handed_on],
             )
         self._children[child.pid] = child
         return identify(child.pid)
@@ -95,6 +101,9 @@ class LocalExecutor:
 
     def kill(self, worker: ProcessIdentity) -> None:
         kill(worker)
+
+    def hand_on(self, file: IO[Any]) -> None:
+        self._handed_on.append(file)
 
 
 def remove_old_logs(folder: Path, *, num_kept: int) -> None:

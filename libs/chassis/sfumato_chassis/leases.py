@@ -8,8 +8,10 @@ No two processes work on one device. A service holds its device's lease for a wo
 outlive it, so that lease lasts longer than the process can: see :func:`lease_for_worker`.
 """
 
+import os
 import socket
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -129,9 +131,18 @@ def lease_for_worker(lease_seconds: float, rest_seconds: float) -> timedelta:
     return timedelta(seconds=lease_seconds + rest_seconds) + DEFAULT_LEASE
 
 
-def device_key(device: str) -> str:
-    """The lease key of a device of this machine."""
-    return f"device:{host_id()}:{device}"
+def device_key(device: str, environment: Mapping[str, str] = os.environ) -> str:
+    """The lease key of a device of this machine.
+
+    Args:
+        device: ``cpu``, or ``cuda:<n>`` as this process counts.
+        environment: Where ``CUDA_VISIBLE_DEVICES`` says which GPU of the machine that is.
+    """
+    kind, _, index = device.partition(":")
+    visible = [entry.strip() for entry in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    if kind == "cuda" and visible != [""] and int(index) < len(visible):
+        index = visible[int(index)]
+    return f"device:{host_id()}:{kind}:{index}" if index else f"device:{host_id()}:{kind}"
 
 
 def host_id() -> str:

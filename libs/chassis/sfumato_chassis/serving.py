@@ -91,8 +91,8 @@ async def start(config: Config, names: Sequence[str], held: ExitStack) -> tuple[
     services = [app.build(platform) for app in apps]
     for service in services:
         if service.device != "cpu":
-            claim = claim_device(claims_folder(), service.device, platform.database.url)
-            held.enter_context(claim)
+            claim = claim_device(claims_folder(), service.device, platform.database.file)
+            platform.executor.hand_on(held.enter_context(claim))
     server = Server(platform, services, metrics=Metrics())
     return server, await server.start()
 

@@ -86,6 +86,14 @@ async def test_a_transaction_that_cannot_begin_is_an_error_like_any_other(
     await database.write(add)
 
 
+async def test_a_database_is_known_by_its_real_file(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    database = Database(f"sqlite:///{tmp_path}/link/../link/store.sqlite3")
+    assert database.file == (tmp_path / "real" / "store.sqlite3").resolve()
+    database.close()
+
+
 async def test_a_database_that_is_closed_says_so(tmp_path: Path) -> None:
     async with opened_database(tmp_path) as database:
         await database.write(lambda connection: None)

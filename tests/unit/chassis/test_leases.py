@@ -111,7 +111,25 @@ async def test_leases_do_not_touch_each_other(leases: LeaseStore) -> None:
 
 def test_devices_are_of_one_machine() -> None:
     assert host_id() == host_id() != ""
-    assert device_key("cuda:0") == f"device:{host_id()}:cuda:0"
+    assert device_key("cuda:0", {}) == f"device:{host_id()}:cuda:0"
+    assert device_key("cpu", {"CUDA_VISIBLE_DEVICES": "3"}) == f"device:{host_id()}:cpu"
+
+
+@pytest.mark.parametrize(
+    ("device", "visible", "counted"),
+    [
+        ("cuda:0", "", "cuda:0"),
+        ("cuda:0", "2,3", "cuda:2"),
+        ("cuda:1", "2, 3", "cuda:3"),
+        ("cuda:0", "GPU-8f1c", "cuda:GPU-8f1c"),
+        ("cuda:4", "2,3", "cuda:4"),
+    ],
+)
+def test_a_gpu_is_the_same_however_a_process_counts(
+    device: str, visible: str, counted: str
+) -> None:
+    key = device_key(device, {"CUDA_VISIBLE_DEVICES": visible})
+    assert key == f"device:{host_id()}:{counted}"
 
 
 async def test_a_lease_for_a_worker_outlasts_the_worker(
