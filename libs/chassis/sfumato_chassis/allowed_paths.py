@@ -5,7 +5,8 @@ from pathlib import Path
 
 from sfumato_chassis.errors import NotFound, Reason
 
-MAX_PATH_TOLD = 200
+MAX_PATH_CHARACTERS = 200
+"""Of a caller's path that an error repeats."""
 
 
 def resolve_under_roots(path: str, roots: Sequence[Path], *, resource_type: str) -> Path:
@@ -29,7 +30,12 @@ def resolve_under_roots(path: str, roots: Sequence[Path], *, resource_type: str)
             return real_path
     raise NotFound(
         Reason.PATH_NOT_FOUND,
-        f"no {resource_type} {path[:MAX_PATH_TOLD]!r} under the allowed folders",
+        absence_of(resource_type, path),
         resource_type=resource_type,
         resource_name=path,
     )
+
+
+def absence_of(resource_type: str, path: str) -> str:
+    """What a caller is told who named something that is missing or forbidden."""
+    return f"no {resource_type} {path[:MAX_PATH_CHARACTERS]!r} under the allowed folders"

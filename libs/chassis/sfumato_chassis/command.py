@@ -17,7 +17,7 @@ def main() -> int:
     try:
         return run(sys.argv[1:])
     except KeyboardInterrupt:
-        # While modules load; from then on the services and the client have answers of their own.
+        # While the first modules load; from then on serve and the client have answers of their own.
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
 

@@ -41,7 +41,7 @@ def written_as(pattern: str, default: str, *, forms: str) -> str:
 
 def device_field() -> str:
     """A field of a section that names the device of a service."""
-    return written_as(r"cpu|cuda:(0|[1-9]\d{0,3})", "cpu", forms="cpu or cuda:<n>")
+    return written_as(r"cpu|cuda:(0|[1-9][0-9]{0,3})", "cpu", forms="cpu or cuda:<n>")
 
 
 class StartError(Exception):

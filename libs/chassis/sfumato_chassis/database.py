@@ -21,7 +21,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import QueuePool
 from sqlalchemy.types import TypeDecorator
 
-from sfumato_chassis.threads import tell
+from sfumato_chassis.threads import fail, tell
 
 Result = TypeVar("Result")
 Work = Callable[[Connection], Result]
@@ -110,7 +110,7 @@ class Lane:
                         connection = stack.enter_context(self._engine.connect())
                     answer = partial(future.set_result, self._transact(connection, work))
                 except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
-                    answer = partial(future.set_exception, error)
+                    answer = partial(fail, future, error)
                 tell(future, answer)
                 del handed, future, work, answer  # they would live until the next is handed over
 

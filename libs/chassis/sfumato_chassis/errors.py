@@ -92,7 +92,7 @@ class FieldViolation:
 
 
 class SfumatoError(Exception):
-    """An error that a caller sees. The message is for people and never holds a path or a trace.
+    """An error that a caller sees. The message is for people and never holds a path of the server or a trace.
 
     Attributes:
         details: Machine-readable facts.

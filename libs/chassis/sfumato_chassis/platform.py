@@ -20,6 +20,7 @@ from sfumato_chassis.config import (
     WorkersConfig,
 )
 from sfumato_chassis.database import Database
+from sfumato_chassis.disk_space import is_disk_full
 from sfumato_chassis.executor import Executor, LocalExecutor
 from sfumato_chassis.failpoints import Failpoint
 from sfumato_chassis.identifiers import NewName
@@ -184,6 +185,7 @@ def open_platform(
 
     Raises:
         ConfigError: The folder or the URL cannot be used.
+        OSError: There is no space, or a file in the folder cannot be used.
     """
     storage = config.section(StorageConfig)
     data_dir = storage.data_dir
@@ -192,6 +194,8 @@ def open_platform(
         url = storage.database_url or f"sqlite:///{data_dir.absolute() / DATABASE_FILE}"
         database = Database(url)
     except OSError as error:
+        if is_disk_full(error):
+            raise
         raise ConfigError(f"storage.data_dir {data_dir}: {error.strerror}") from error
     except ValueError as error:
         raise ConfigError(f"storage.database_url: {error}") from error

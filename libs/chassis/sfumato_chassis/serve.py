@@ -19,6 +19,8 @@ from sfumato_chassis.config import CHASSIS_SECTIONS, Config, ConfigError, StartE
 SERVICES = ("datasets", "trainer", "generator")
 EXIT_MISCONFIGURED = 78
 """EX_CONFIG of sysexits(3)."""
+EXIT_INTERRUPTED = 130
+"""128 + SIGINT, as shells have it."""
 EXIT_STORAGE = 74
 """EX_IOERR of sysexits(3)."""
 
@@ -64,8 +66,8 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> int:
     """Runs ``sfumato serve``; answers the exit code.
 
-    That is 0 after a signal to stop, 78 for a configuration that cannot be used, and 74 for files or a
-    database that cannot be read or written.
+    That is 0 after a signal to stop, 130 after SIGINT before it was ready, 78 for a configuration that
+    cannot be used, and 74 for files or a database that cannot be read or written.
     """
     parsed = parse_arguments(arguments)
     names = [name for name in SERVICES if not parsed.only or name in parsed.only]
@@ -82,6 +84,10 @@ def main(arguments: Sequence[str]) -> int:
     except StartError as error:
         sys.stderr.write(f"sfumato serve: {error}\n")
         return EXIT_MISCONFIGURED if isinstance(error, ConfigError) else EXIT_STORAGE
+    except KeyboardInterrupt:
+        # Before the services have answers of their own to signals.
+        sys.stderr.write("interrupted\n")
+        return EXIT_INTERRUPTED
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package.startswith("sfumato"):

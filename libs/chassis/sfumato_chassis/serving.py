@@ -72,6 +72,10 @@ async def start(config: Config, names: Sequence[str], held: ExitStack) -> tuple[
 
     Args:
         held: Takes what is to be closed when the server has stopped.
+
+    Raises:
+        ConfigError: A setting cannot be used.
+        OSError, DBAPIError: Files or the database cannot.
     """
     platform = open_platform(
         config,
@@ -99,7 +103,11 @@ async def start(config: Config, names: Sequence[str], held: ExitStack) -> tuple[
 
 @contextmanager
 def storage_errors(data_dir: Path) -> Iterator[None]:
-    """Turns what the file system and the database raise during a start into StorageError."""
+    """Turns what the file system and the database raise during a start into StorageError.
+
+    Raises:
+        StorageError: In place of OSError and DBAPIError.
+    """
     try:
         yield
     except StartError:
@@ -111,7 +119,8 @@ def storage_errors(data_dir: Path) -> Iterator[None]:
             raise StorageError(f"no space is left for {data_dir}") from error
         if isinstance(error, DBAPIError):
             raise StorageError(f"the database: {error.orig}") from error
-        raise StorageError(f"{error.filename or data_dir}: {error.strerror or error}") from error
+        told = error.strerror or str(error) or type(error).__name__
+        raise StorageError(f"{error.filename}: {told}" if error.filename else told) from error
 
 
 def check_packages(name: str, packages: Sequence[str]) -> None:
@@ -140,5 +149,7 @@ def lock_service(folder: Path, name: str) -> IO[bytes]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         lock.close()
-        raise ConfigError(f"the {name} service of {folder.parent} runs already") from error
+        if isinstance(error, BlockingIOError):
+            raise ConfigError(f"the {name} service of {folder.parent} runs already") from error
+        raise
     return lock

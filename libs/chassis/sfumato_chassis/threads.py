@@ -50,7 +50,7 @@ class Threads:
             try:
                 answer = partial(future.set_result, context.run(work, *args, **kwargs))
             except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
-                answer = partial(future.set_exception, error)
+                answer = partial(fail, future, error)
             tell(future, answer)
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._free.release)
@@ -61,6 +61,16 @@ class Threads:
             self._free.release()
             raise
         return await future
+
+
+def fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    """Has whoever awaits ``future`` meet ``error``, or one with it as its cause."""
+    if isinstance(error, StopIteration):  # which a future cannot hold
+        met = RuntimeError("the work raised StopIteration")
+        met.__cause__ = error
+        future.set_exception(met)
+    else:
+        future.set_exception(error)
 
 
 def tell(future: asyncio.Future[Any], answer: Callable[[], None]) -> None:

@@ -20,7 +20,9 @@ from sfumato_diffusion.safetensors_header import (
 )
 
 INDEX = "model_index.json"
-_MAX_NAME = 80
+_MAX_NAME_CHARACTERS = 80
+"""Of what a file names, which may be anything."""
+_MAX_PROBLEM_CHARACTERS = 400
 _PICKLES = frozenset({".bin", ".ckpt", ".pt", ".pth"})
 _VOCABULARIES = frozenset(
     {"tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model"}
@@ -38,8 +40,8 @@ class ModelFolderError(ValueError):
     reason: ClassVar[Literal["MODEL_UNSUPPORTED", "WEIGHTS_UNSAFE"]] = "MODEL_UNSUPPORTED"
 
     def __init__(self, component: str, problem: str) -> None:
-        self.component = component[:_MAX_NAME]
-        super().__init__(f"{self.component}: {problem}")
+        self.component = component[:_MAX_NAME_CHARACTERS]
+        super().__init__(f"{self.component}: {problem[:_MAX_PROBLEM_CHARACTERS]}")
 
 
 class MissingPartError(ModelFolderError):
@@ -193,7 +195,7 @@ def _class_of(value: Any) -> tuple[str, str] | None:
     return None
 
 
-def _expected_class(component: str, info: FamilyInfo) -> str | None:
+def expected_class(component: str, info: FamilyInfo) -> str | None:
     """The one class of diffusers that will do; None where any of transformers may."""
     return {
         info.denoiser_component: info.denoiser_class,
@@ -204,16 +206,16 @@ def _expected_class(component: str, info: FamilyInfo) -> str | None:
 
 def _check_class(component: str, entry: tuple[str, str], info: FamilyInfo) -> None:
     library, name = entry
-    expected = _expected_class(component, info)
+    expected = expected_class(component, info)
     if expected is not None and name != expected:
-        raise ModelFolderError(component, f"is a {name[:_MAX_NAME]}, not a {expected}")
+        raise ModelFolderError(component, f"is a {name[:_MAX_NAME_CHARACTERS]}, not a {expected}")
     owner = "transformers" if expected is None else "diffusers"
     if library != owner:
-        raise ModelFolderError(component, f"is of {library[:_MAX_NAME]}, not of {owner}")
+        raise ModelFolderError(component, f"is of {library[:_MAX_NAME_CHARACTERS]}, not of {owner}")
 
 
 def _check_settings(component: str, settings: Mapping[str, Any], info: FamilyInfo) -> None:
-    expected = _expected_class(component, info)
+    expected = expected_class(component, info)
     if expected is not None:
         _check_class(component, ("diffusers", str(settings.get("_class_name", expected))), info)
     for number in info.numbers:
@@ -250,7 +252,7 @@ def _check_sizes(directory: Path, sizes: MatchingSizes) -> None:
 
 def _stem(component: str, info: FamilyInfo) -> str:
     """Name of the files of weights that the component's library reads."""
-    return "diffusion_pytorch_model" if _expected_class(component, info) else "model"
+    return "diffusion_pytorch_model" if expected_class(component, info) else "model"
 
 
 def _linear_layers(folder: Path, stem: str) -> Iterator[str]:
@@ -266,7 +268,11 @@ def _check_weights(folder: Path, stem: str) -> None:
         if not any(header.tensors for header in headers.values()):
             raise ModelFolderError(folder.name, "its weights hold no tensors")
         return
-    if any(path.suffix in _PICKLES for path in folder.iterdir()):
+    try:
+        is_pickled = any(path.suffix in _PICKLES for path in folder.iterdir())
+    except OSError as error:
+        raise ModelFolderError(folder.name, "cannot be read") from error
+    if is_pickled:
         raise UnsafeWeightsError(
             folder.name, "its weights are pickled and may hold code; only safetensors are read"
         )
@@ -288,7 +294,7 @@ def _headers(folder: Path, stem: str) -> Mapping[Path, Header]:
         headers |= {shard: _header(shard) for shard in sorted(set(shards.values()))}
         for name, shard in shards.items():
             if name not in headers[shard].tensors:
-                told = f"{shard.name} lacks {name[:_MAX_NAME]}, which {index.name} names"
+                told = f"{shard.name} lacks {name[:_MAX_NAME_CHARACTERS]}, which {index.name} names"
                 raise ModelFolderError(folder.name, told)
     return headers
 
@@ -306,7 +312,7 @@ def _shards(index: Path) -> Mapping[str, Path]:
     shards = {name: folder / str(file) for name, file in weight_map.items()}
     for shard in sorted(set(shards.values())):
         if shard.parent != folder or not _there(shard, Path.is_file):
-            raise MissingPartError(folder.name, f"{shard.name[:_MAX_NAME]} is missing")
+            raise MissingPartError(folder.name, f"{shard.name[:_MAX_NAME_CHARACTERS]} is missing")
     return shards
 
 
@@ -319,9 +325,9 @@ def _there(path: Path, kind: Callable[[Path], bool]) -> bool:
 
 
 def _header(file: Path) -> Header:
-    if not file.exists():  # a link into a cache that was cleared
+    if not _there(file, Path.exists):  # a link into a cache that was cleared
         raise MissingPartError(file.parent.name, f"{file.name} is missing")
-    if not file.is_file():  # nor a pipe or a device, which would be read for ever
+    if not _there(file, Path.is_file):  # nor a pipe or a device, which would be read for ever
         raise ModelFolderError(file.parent.name, f"{file.name} is no file")
     try:
         return read_header(file, MODEL_LIMITS)
@@ -332,33 +338,37 @@ def _header(file: Path) -> Header:
 
 
 def _check_tokenizer(folder: Path, settings: Mapping[str, Any], info: FamilyInfo) -> None:
-    if not any((folder / name).is_file() for name in _VOCABULARIES):
+    if not any(_there(folder / name, Path.is_file) for name in _VOCABULARIES):
         raise MissingPartError(folder.name, "has no vocabulary")
     if settings.get("pad_token", "") is None:
         raise ModelFolderError(folder.name, "has no padding token")
     if info.chat_template:
         template = settings.get("chat_template")
         file = folder / "chat_template.jinja"
-        if file.is_file():  # which the library prefers
-            template = file.read_bytes().strip()
+        if _there(file, Path.is_file):  # which the library prefers
+            template = _read_bytes(file, folder.name).strip()
         if template is None:
             raise MissingPartError(folder.name, "has no chat template")
         if not template:
             raise ModelFolderError(folder.name, "its chat template is empty")
 
 
-def _read_object(file: Path, component: str) -> dict[str, Any]:
+def _read_bytes(file: Path, component: str) -> bytes:
     try:
-        if not file.is_file():  # nor a pipe or a device, which would be read for ever
-            raise FileNotFoundError(file)
-        record = json.loads(
-            file.read_text(encoding="utf-8"), parse_constant=_finite, parse_float=_finite
-        )
-    except FileNotFoundError as error:
-        problem = "is missing" if component == file.name else f"{file.name} is missing"
-        raise MissingPartError(component, problem) from error
+        return file.read_bytes()
     except OSError as error:
         raise ModelFolderError(component, f"{file.name} cannot be read") from error
+
+
+def _read_object(file: Path, component: str) -> dict[str, Any]:
+    if not _there(file, Path.is_file):  # nor a pipe or a device, which would be read for ever
+        problem = "is missing" if component == file.name else f"{file.name} is missing"
+        raise MissingPartError(component, problem)
+    try:
+        text = _read_bytes(file, component).decode("utf-8")
+        record = json.loads(text, parse_constant=_finite, parse_float=_finite)
+    except ModelFolderError:
+        raise
     except (ValueError, RecursionError) as error:
         raise ModelFolderError(component, f"{file.name} is not JSON with finite numbers") from error
     if not isinstance(record, dict):

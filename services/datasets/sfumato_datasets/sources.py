@@ -10,6 +10,8 @@ from enum import Enum
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from sfumato_chassis.allowed_paths import absence_of
+
 
 class FileKind(Enum):
     """Only files are read; a symbolic link is OTHER, wherever it points."""
@@ -121,7 +123,7 @@ def open_server_folder(path: str, allowed_roots: Sequence[Path]) -> Iterator[Ser
         allowed_roots: folders under which imports may read, links in their paths resolved.
 
     Raises:
-        PathNotFoundError: as the class says; the message names no path.
+        PathNotFoundError: as the class says; the message names no path but the caller's.
     """
     descriptor = _open_under_roots(path, allowed_roots)
     try:
@@ -140,7 +142,7 @@ def _open_under_roots(path: str, allowed_roots: Sequence[Path]) -> int:
             return _open_step_by_step(resolved_root, resolved.relative_to(resolved_root))
         except (OSError, ValueError, RuntimeError):  # RuntimeError: a loop of links
             continue
-    raise PathNotFoundError("no such folder under the allowed roots")
+    raise PathNotFoundError(absence_of("folder", path))
 
 
 def _open_step_by_step(root: Path, relative: Path) -> int:

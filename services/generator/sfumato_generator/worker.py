@@ -89,11 +89,12 @@ class GenerationWorker:
                 details={"field": f"configuration.{error.field}"},
             )
             return "failed", failure.to_json()
-        except (MemoryError, torch.OutOfMemoryError):
-            log.exception("out of memory")
+        except (MemoryError, torch.OutOfMemoryError) as error:
             self._models.clear()
             failure = JobFailure(
-                reason=Reason.MEMORY_EXCEEDED, message="the device's memory does not suffice"
+                reason=Reason.MEMORY_EXCEEDED,
+                message="the device's memory does not suffice",
+                error_id=unexpected_errors.note(error, "out of memory"),
             )
             return "failed", failure.to_json()
         except GenerationCancelledError:

@@ -200,7 +200,7 @@ async def test_a_dataset_that_holds_something_is_not_written_over(
 async def test_missing_and_forbidden_folders_answer_alike(server: Running, path: str) -> None:
     refusal = await refusal_of(server.stubs.datasets.CreateImport(import_request(path)))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "PATH_NOT_FOUND")
-    assert refusal.message == "no such folder under the allowed roots"
+    assert refusal.message == f"no folder {path!r} under the allowed folders"
 
 
 async def test_refused_files_stop_an_import_and_leave_nothing(server: Running, root: Path) -> None:

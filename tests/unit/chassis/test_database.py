@@ -102,6 +102,14 @@ async def test_a_database_that_is_closed_says_so(tmp_path: Path) -> None:
             await asyncio.wait_for(run(add), 10)
 
 
+async def test_work_may_raise_what_no_future_can_hold(database: Database) -> None:
+    def stop(connection: Connection) -> None:
+        raise StopIteration
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await asyncio.wait_for(database.write(stop), 10)
+
+
 async def test_an_exception_rolls_back(database: Database) -> None:
     def fail(connection: Connection) -> None:
         add(connection)

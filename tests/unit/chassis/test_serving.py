@@ -1,21 +1,29 @@
 """A start that cannot be: one line that says why, and a code that tells whose fault it is."""
 
 import errno
+import fcntl
 import os
 import socket
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from sqlalchemy.exc import OperationalError
 
 from deployment import ServeProcess
-from sfumato_chassis.config import ConfigError, StorageError
-from sfumato_chassis.serve import EXIT_MISCONFIGURED, EXIT_STORAGE
-from sfumato_chassis.serving import check_packages, storage_errors
+from sfumato_chassis import serve as serve_command
+from sfumato_chassis.config import ConfigError, StorageError, load_config
+from sfumato_chassis.serve import (
+    EXIT_INTERRUPTED,
+    EXIT_MISCONFIGURED,
+    EXIT_STORAGE,
+    all_sections,
+)
+from sfumato_chassis.serving import check_packages, lock_service, start, storage_errors
 
 SFUMATO = Path(sys.executable).with_name("sfumato")
 START_SECONDS = 60
@@ -157,6 +165,66 @@ def test_a_full_disk_is_told_as_such(error: OSError) -> None:
         storage_errors(Path("/data")),
     ):
         raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), "Too many open files"),
+        (TimeoutError(), "TimeoutError"),
+        (OSError(errno.EACCES, "Permission denied", "/data/run"), "/data/run: Permission denied"),
+    ],
+)
+def test_an_error_names_a_file_only_where_it_is_of_one(error: OSError, told: str) -> None:
+    with pytest.raises(StorageError, match=f"^{told}$"), storage_errors(Path("/data")):
+        raise error
+
+
+async def test_a_full_disk_is_met_before_anything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_config(
+        all_sections(),
+        file=None,
+        environment={},
+        overrides={"storage.data_dir": tmp_path / "data"},
+    )
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "data"))
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with (
+        ExitStack() as held,
+        pytest.raises(StorageError, match="no space"),
+        storage_errors(tmp_path / "data"),
+    ):
+        await start(config, ["datasets"], held)
+
+
+def test_a_service_that_runs_already_is_told_from_a_lock_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lock_service(tmp_path, "trainer"), pytest.raises(ConfigError, match="runs already"):
+        lock_service(tmp_path, "trainer")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with pytest.raises(OSError, match="No locks"):
+        lock_service(tmp_path, "trainer")
+
+
+def test_an_interrupt_before_it_is_ready_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(serve_command, "read_config", interrupt)
+    assert serve_command.main([]) == EXIT_INTERRUPTED
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_a_database_that_cannot_grow_is_told_as_a_full_disk() -> None:

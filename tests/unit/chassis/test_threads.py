@@ -35,6 +35,15 @@ async def test_work_answers_and_raises_in_its_callers_context() -> None:
         await threads.run({}.__getitem__, "absent")
 
 
+async def test_an_error_that_no_future_can_hold_is_met_as_the_cause_of_another() -> None:
+    def stop() -> None:
+        raise StopIteration
+
+    with pytest.raises(RuntimeError, match="StopIteration") as met:
+        await asyncio.wait_for(Threads("test", limit=1).run(stop), PATIENCE_SECONDS)
+    assert isinstance(met.value.__cause__, StopIteration)
+
+
 async def test_no_more_run_at_once_than_may() -> None:
     threads = Threads("test", limit=2)
     running, most = 0, 0

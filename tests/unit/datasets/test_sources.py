@@ -48,7 +48,7 @@ def test_missing_and_forbidden_answer_alike(root: Path, path: str) -> None:
         open_server_folder(path, [root]),
     ):
         pass
-    assert str(refusal.value) == "no such folder under the allowed roots"
+    assert str(refusal.value) == f"no folder {path!r} under the allowed folders"
 
 
 def test_without_roots_nothing_may_be_read(root: Path) -> None:

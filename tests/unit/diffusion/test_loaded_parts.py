@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from sfumato_diffusion.families.contract import UnreadableModelError
+from sfumato_diffusion.families.loaded_parts import check_settings
 from sfumato_diffusion.families.registry import family_info, load_family
 from sfumato_diffusion.model_folder import ModelFolderError, check_model_folder
 
@@ -201,3 +202,39 @@ def test_what_the_library_itself_leaves_out_may_lie_there(
         file = flux / encoder / "model.safetensors"
         save_file({**load_file(file), name: torch.arange(77)[None]}, file, {"format": "pt"})
     load_family("flux.1").load_text_encoders(flux, precision="fp32")
+
+
+@pytest.mark.parametrize("stage", ["vae", "denoiser"])
+@pytest.mark.parametrize("name", ["AutoencoderFoo", "ZImagePipeline", "A" * 5_000_000])
+def test_what_the_index_calls_a_part_decides_nothing_at_its_load(
+    stage: str, name: str, model: Path
+) -> None:
+    """The family has one class for each; the index is checked apart."""
+    component = {"vae": "vae", "denoiser": "transformer"}[stage]
+    change(model / "model_index.json", **{component: ["diffusers", name]})
+    part = getattr(load_family("z-image"), f"load_{stage}")(model, precision="fp32")
+    assert type(part).__name__ in {"AutoencoderKL", "ZImageTransformer2DModel"}
+
+
+@pytest.mark.parametrize(
+    ("default", "value", "fits"),
+    [
+        ((), [1], True),
+        ((), 1, False),
+        ((1,), [2], True),
+        ((1,), ["a"], False),
+        ((1, "a"), ["a"], True),
+    ],
+)
+def test_a_list_is_compared_with_what_its_default_holds(
+    default: Any, value: Any, fits: bool
+) -> None:
+    class Kind:
+        def __init__(self, sizes=default):
+            assert sizes is default
+
+    if fits:
+        check_settings("vae", {"sizes": value}, Kind)
+    else:
+        with pytest.raises(ModelFolderError, match="sizes is not what Kind takes"):
+            check_settings("vae", {"sizes": value}, Kind)

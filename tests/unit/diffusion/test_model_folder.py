@@ -321,3 +321,18 @@ def test_targets_that_match_nothing(info: Any, tiny_model: Callable[[str], Path]
     assert unmatched_targets(folder, info, info.adapter_targets) == []
     # The end of a name, but not of one of its parts; and a norm, which is no linear layer.
     assert unmatched_targets(folder, info, ["q", "to_q", "norm_q"]) == ["q", "norm_q"]
+
+
+@pytest.mark.parametrize("name", [TEMPLATE, TOKENIZER, "model_index.json", SCHEDULER])
+def test_a_file_that_cannot_be_read_is_told_by_component(name: str, model: Path) -> None:
+    (model / name).unlink(missing_ok=True)
+    (model / name).symlink_to("/proc/self/mem")  # not even root can read its beginning
+    with pytest.raises(ModelFolderError, match=rf"{Path(name).name} cannot be read"):
+        check_model_folder(model, Z_IMAGE)
+
+
+def test_what_a_file_says_is_never_repeated_whole(model: Path) -> None:
+    change(model / "model_index.json", vae=["diffusers", "A" * 5_000_000])
+    with pytest.raises(ModelFolderError) as refusal:
+        check_model_folder(model, Z_IMAGE)
+    assert len(str(refusal.value)) < 600

@@ -13,6 +13,7 @@ from sfumato_generator.config import GeneratorConfig
         ("device", "gpu"),
         ("device", "cuda"),
         ("device", "cuda:01"),
+        ("device", "cuda:\u0661"),
         ("max_resident_models", 0),
         ("idle_unload_seconds", -1.0),
         ("max_queued_generations", -1),

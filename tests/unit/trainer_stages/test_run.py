@@ -243,6 +243,15 @@ def test_an_adapter_that_finds_no_space_fails_the_run(studio: Any, reporter_of: 
     assert (line["event"], line["error_id"]) == ("the attempt failed", failed.error_id)
 
 
+def test_a_target_that_the_model_lacks_is_found_before_anything_is_encoded(
+    studio: Any, reporter_of: Any
+) -> None:
+    reporter = reporter_of()
+    assert studio.run(studio.plan("bad", target_modules=("to_x",)), reporter).result == "failed"
+    assert reporter.of("failed")[0].message == "no linear layer of the model has the name to_x"
+    assert {event.stage for event in reporter.of("preparing")} <= {"fetch_samples"}
+
+
 def _spoil_latents(studio: Any, plan: Any) -> None:
     """Make the cached latents of the first picture so large that their loss overflows."""
     source = conditioning_source(plan, load_family(studio.family), studio.model)

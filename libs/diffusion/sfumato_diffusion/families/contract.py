@@ -31,6 +31,7 @@ from sfumato_diffusion.model_folder import (
     check_components,
     component_class,
     components_of,
+    expected_class,
     read_settings,
     tokenizer_of,
     with_weights,
@@ -281,11 +282,12 @@ class Family(ABC):
         return cast(nn.Module, module)
 
     def _class_of(self, source: Path, component: str) -> Any:
-        name = component_class(source, component)
-        if component not in self.info.text_encoder_components:
-            kind = getattr(diffusers, name)
+        expected = expected_class(component, self.info)
+        if expected is not None:
+            kind = getattr(diffusers, expected)
             check_settings(component, read_settings(source, component), kind)
             return kind
+        name = component_class(source, component)
         kind = getattr(transformers, name, None)
         if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
             raise ModelFolderError(component, f"transformers has no model {name}")

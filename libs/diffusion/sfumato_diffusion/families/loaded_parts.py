@@ -18,6 +18,8 @@ _CONSTANT = "position_ids"
 def check_settings(component: str, settings: Mapping[str, Any], kind: type) -> None:
     """Refuses a value of another type than the class of diffusers takes; it checks none itself.
 
+    Whole and other numbers count as one type, since configurations mix them.
+
     Raises:
         ModelFolderError: Naming the setting.
     """
@@ -87,7 +89,10 @@ def _takes(parameter: inspect.Parameter, value: Any) -> bool:
     if default is inspect.Parameter.empty or default is None:
         return True
     if isinstance(default, (list, tuple)):
-        return isinstance(value, list) and all(_fits(item, type(default[0])) for item in value)
+        items = {type(item) for item in default}
+        return isinstance(value, list) and all(
+            any(_fits(item, kind) for kind in items or {object}) for item in value
+        )
     return _fits(value, type(default))
 
 

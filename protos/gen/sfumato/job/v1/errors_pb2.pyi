@@ -249,7 +249,7 @@ class JobError(_message.Message):
     DETAILS_FIELD_NUMBER: _builtins.int
     reason: Global___ErrorReason.ValueType
     message: _builtins.str
-    """For people. Holds no path and no stack trace."""
+    """For people. Holds no path of the server and no stack trace."""
     error_id: _builtins.str
     """Search the logs of the service and of its workers for it to find the cause. Always set with INTERNAL and DISK_FULL;
     empty where they have no more than stands here.
