@@ -8,8 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-INTERRUPTED = 130
-"""128 + SIGINT, as shells have it."""
+from sfumato_chassis.exit_codes import INTERRUPTED
 
 
 def main() -> int:

@@ -39,6 +39,12 @@ def written_as(pattern: str, default: str, *, forms: str) -> str:
     return fitting
 
 
+def one_of(*words: str, default: str) -> str:
+    """A field of a section that is one of ``words``."""
+    forms = f"{', '.join(words[:-1])} or {words[-1]}"
+    return written_as("|".join(map(re.escape, words)), default, forms=forms)
+
+
 def device_field() -> str:
     """A field of a section that names the device of a service."""
     return written_as(r"cpu|cuda:(0|[1-9][0-9]{0,3})", "cpu", forms="cpu or cuda:<n>")
@@ -103,9 +109,7 @@ class LogConfig:
         json: One JSON object a line; otherwise lines for people.
     """
 
-    level: str = written_as(
-        "debug|info|warning|error", "info", forms="debug, info, warning or error"
-    )
+    level: str = one_of("debug", "info", "warning", "error", default="info")
     json: bool = False
 
 

@@ -14,15 +14,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from sfumato_chassis import exit_codes
 from sfumato_chassis.config import CHASSIS_SECTIONS, Config, ConfigError, StartError, load_config
 
 SERVICES = ("datasets", "trainer", "generator")
-EXIT_MISCONFIGURED = 78
-"""EX_CONFIG of sysexits(3)."""
-EXIT_INTERRUPTED = 130
-"""128 + SIGINT, as shells have it."""
-EXIT_STORAGE = 74
-"""EX_IOERR of sysexits(3)."""
 
 
 def all_sections() -> dict[str, type]:
@@ -83,11 +78,11 @@ def main(arguments: Sequence[str]) -> int:
         asyncio.run(run(config, names))
     except StartError as error:
         sys.stderr.write(f"sfumato serve: {error}\n")
-        return EXIT_MISCONFIGURED if isinstance(error, ConfigError) else EXIT_STORAGE
+        return exit_codes.MISCONFIGURED if isinstance(error, ConfigError) else exit_codes.STORAGE
     except KeyboardInterrupt:
         # Before the services have answers of their own to signals.
         sys.stderr.write("interrupted\n")
-        return EXIT_INTERRUPTED
+        return exit_codes.INTERRUPTED
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package.startswith("sfumato"):
@@ -96,7 +91,7 @@ def main(arguments: Sequence[str]) -> int:
             f"sfumato serve: {package} is not installed; `pip install '.[all]'` installs what the "
             "services need, '.[datasets]', '.[trainer]' or '.[generator]' what one needs\n"
         )
-        return EXIT_MISCONFIGURED
+        return exit_codes.MISCONFIGURED
     finally:
         gc.enable()
     return 0

@@ -11,6 +11,7 @@ from sfumato.generator.v1 import generator_pb2, generator_pb2_grpc
 from sfumato_chassis.platform import Platform
 from sfumato_chassis.schema import Schema
 from sfumato_chassis.threads import MAX_READERS, Threads
+from sfumato_diffusion.packages import PACKAGES
 from sfumato_generator import storage
 from sfumato_generator.config import GeneratorConfig
 from sfumato_generator.engine import GenerationEngine
@@ -26,7 +27,7 @@ SEED_BITS = 32
 """Seeds that the server draws: short enough to be read out, as other tools draw them."""
 
 NEEDS: Sequence[str] = ("trainer",)
-WORKER_PACKAGES: Sequence[str] = ("torch", "diffusers", "transformers", "peft", "safetensors")
+WORKER_PACKAGES = PACKAGES
 
 
 class GeneratorService:

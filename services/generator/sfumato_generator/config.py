@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
-from sfumato_chassis.config import MAX_RETENTION_HOURS, at_least, device_field, written_as
+from sfumato_chassis.config import MAX_RETENTION_HOURS, at_least, device_field, one_of
+from sfumato_diffusion.families.info import Precision
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +25,7 @@ class GeneratorConfig:
 
     model_roots: tuple[Path, ...] = ()
     device: str = device_field()
-    precision: str = written_as("auto|fp32|bf16|fp16", "auto", forms="auto, fp32, bf16 or fp16")
+    precision: str = one_of("auto", *get_args(Precision), default="auto")
     max_resident_models: int = at_least(1, 1)
     idle_unload_seconds: float = at_least(0, 600.0)
     max_queued_generations: int = at_least(0, 100)

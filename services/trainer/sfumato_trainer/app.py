@@ -7,6 +7,7 @@ import grpc
 from sfumato.trainer.v1 import trainer_pb2, trainer_pb2_grpc
 from sfumato_chassis.platform import Platform
 from sfumato_chassis.schema import Schema
+from sfumato_diffusion.packages import PACKAGES
 from sfumato_trainer import storage
 from sfumato_trainer.config import TrainerConfig
 from sfumato_trainer.dataset_reader import DatasetReader
@@ -18,7 +19,7 @@ SCHEMA = Schema(
 )
 
 NEEDS: Sequence[str] = ("datasets",)
-WORKER_PACKAGES: Sequence[str] = ("torch", "diffusers", "transformers", "peft", "safetensors")
+WORKER_PACKAGES = PACKAGES
 
 
 class TrainerService:

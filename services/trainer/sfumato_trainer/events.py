@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from sfumato_trainer.settings import Precision
+from sfumato_diffusion.families.info import Precision
 
 Stage = Literal["fetch_samples", "cache_conditioning", "load_denoiser", "publish_adapter"]
 

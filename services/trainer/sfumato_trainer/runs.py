@@ -23,9 +23,9 @@ from sfumato_diffusion.model_folder import (
     ModelFolderError,
     check_model_folder,
     max_side,
-    unmatched_targets,
 )
 from sfumato_diffusion.source_revision import find_snapshot, hub_cache_roots
+from sfumato_trainer.model_fit import check_fit
 from sfumato_trainer.run_request import BaseModel
 from sfumato_trainer.settings import ModelSource, SettingsError, TrainingSettings
 
@@ -116,26 +116,24 @@ def family_of(base: BaseModel, folder: Path | None, family: str | None) -> Famil
         raise unsupported(message) from error
 
 
-def check_fit(base: ResolvedBase, settings: TrainingSettings) -> None:
+def check_fits(base: ResolvedBase, settings: TrainingSettings) -> None:
     """What a model that lies here says of the settings.
 
     Raises:
         InvalidArgument: It has no layer of a target's name, or no positions for the resolution.
         FailedPrecondition: MODEL_UNSUPPORTED or WEIGHTS_UNSAFE, it has just changed.
     """
-    if settings.resolution > base.max_side:
-        raise InvalidArgument.field(
-            "configuration.resolution", f"must be at most {base.max_side} for this model"
-        )
-    if base.folder is None:
-        return
-    with refusing_components():
-        unmatched = unmatched_targets(base.folder, base.info, settings.target_modules)
-    if unmatched:
-        raise InvalidArgument.field(
-            "configuration.target_modules",
-            f"{', '.join(unmatched)}: no linear layer of the model has this name",
-        )
+    try:
+        with refusing_components():
+            check_fit(settings, base.info, base.folder, longest_side=base.max_side)
+    except SettingsError as error:
+        raise refused_setting(error) from error
+
+
+def refused_setting(error: SettingsError) -> InvalidArgument:
+    """A refusal of the settings, as a caller is told."""
+    problem = str(error).removeprefix(f"{error.field}: ")
+    return InvalidArgument.field(f"configuration.{error.field}", problem)
 
 
 def resolve_settings(
@@ -180,8 +178,7 @@ def resolve_settings(
         settings = TrainingSettings(**values)
         info.check_precision(settings.compute_precision)
     except SettingsError as error:
-        message = str(error).removeprefix(f"{error.field}: ")
-        raise InvalidArgument.field(f"configuration.{error.field}", message) from error
+        raise refused_setting(error) from error
     except UnsupportedPrecisionError as error:
         raise unsupported(str(error)) from error
     if settings.resolution % info.size_divisor:

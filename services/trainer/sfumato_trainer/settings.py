@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from sfumato_diffusion.families.info import Precision
 from sfumato_diffusion.seeds import LARGEST_SEED
 
-Precision = Literal["fp32", "bf16", "fp16"]
 LearningRateScheduler = Literal["constant", "constant_with_warmup", "linear", "cosine"]
 WeightingScheme = Literal["none", "bell"]
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from deployment import ServeProcess
-from sfumato_chassis.serve import EXIT_MISCONFIGURED
+from sfumato_chassis.exit_codes import MISCONFIGURED
 
 
 def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
@@ -13,7 +13,7 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path) -> 
     first.start()
     command = [sys.executable, "-m", "sfumato_datasets", "--data-dir", str(tmp_path), "--port", "0"]
     refused = subprocess.run(command, capture_output=True, text=True)
-    assert refused.returncode == EXIT_MISCONFIGURED
+    assert refused.returncode == MISCONFIGURED
     assert "runs already" in refused.stderr
     first.kill()
     first.start()

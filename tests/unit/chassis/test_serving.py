@@ -17,12 +17,8 @@ from sqlalchemy.exc import OperationalError
 from deployment import ServeProcess
 from sfumato_chassis import serve as serve_command
 from sfumato_chassis.config import ConfigError, StorageError, load_config
-from sfumato_chassis.serve import (
-    EXIT_INTERRUPTED,
-    EXIT_MISCONFIGURED,
-    EXIT_STORAGE,
-    all_sections,
-)
+from sfumato_chassis.exit_codes import INTERRUPTED, MISCONFIGURED, STORAGE
+from sfumato_chassis.serve import all_sections
 from sfumato_chassis.serving import check_packages, lock_service, start, storage_errors
 
 SFUMATO = Path(sys.executable).with_name("sfumato")
@@ -56,7 +52,7 @@ def a_database_that_is_none(data_dir: Path) -> None:
 
 
 def a_database_without_a_table(data_dir: Path) -> None:
-    assert serve(data_dir, SFUMATO_SERVER_HOST="192.0.2.1").returncode == EXIT_MISCONFIGURED
+    assert serve(data_dir, SFUMATO_SERVER_HOST="192.0.2.1").returncode == MISCONFIGURED
     with sqlite3.connect(data_dir / "sfumato.sqlite3") as connection:
         connection.execute("DROP TABLE chassis_leases")
 
@@ -77,7 +73,7 @@ def test_what_cannot_be_used_is_named_in_one_line(
     data_dir.mkdir()
     damage(data_dir)
     ended = serve(data_dir)
-    assert ended.returncode == EXIT_STORAGE
+    assert ended.returncode == STORAGE
     assert ended.stdout == ""
     (line,) = ended.stderr.splitlines()
     assert line.startswith("sfumato serve: ")
@@ -94,7 +90,7 @@ def test_a_metrics_port_that_is_taken_is_a_fault_of_the_configuration(
     tmp_path: Path, taken_port: int
 ) -> None:
     ended = serve(tmp_path / "data", SFUMATO_SERVER_METRICS_PORT=str(taken_port))
-    assert ended.returncode == EXIT_MISCONFIGURED
+    assert ended.returncode == MISCONFIGURED
     assert ended.stderr == (
         f"sfumato serve: server.metrics_port {taken_port}: Address already in use\n"
     )
@@ -112,7 +108,7 @@ def test_a_package_that_is_not_installed_is_named_in_one_line(tmp_path: Path) ->
     )
     command = [sys.executable, "-c", program, "--data-dir", str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS)
-    assert ended.returncode == EXIT_MISCONFIGURED
+    assert ended.returncode == MISCONFIGURED
     (line,) = ended.stderr.splitlines()
     assert line.startswith("sfumato serve: sqlalchemy is not installed; `pip install ")
 
@@ -120,13 +116,13 @@ def test_a_package_that_is_not_installed_is_named_in_one_line(tmp_path: Path) ->
 def test_the_log_has_what_stands_behind_a_start_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"")
     ended = serve(tmp_path / "data", SFUMATO_LOG_LEVEL="debug")
-    assert ended.returncode == EXIT_MISCONFIGURED
+    assert ended.returncode == MISCONFIGURED
     assert "FileExistsError" in ended.stderr
 
 
 def test_an_address_that_is_taken_is_told_in_one_line(tmp_path: Path, taken_port: int) -> None:
     ended = serve(tmp_path / "data", SFUMATO_SERVER_PORT=str(taken_port), port=None)
-    assert ended.returncode == EXIT_MISCONFIGURED
+    assert ended.returncode == MISCONFIGURED
     assert ended.stderr == (
         f"sfumato serve: cannot listen on 127.0.0.1:{taken_port}: it is taken, or not of this host\n"
     )
@@ -146,7 +142,7 @@ def test_a_device_that_another_deployment_uses_is_refused(tmp_path: Path) -> Non
         refused = serve(tmp_path / "other", **environment)
     finally:
         first.stop()
-    assert refused.returncode == EXIT_MISCONFIGURED
+    assert refused.returncode == MISCONFIGURED
     assert refused.stderr.startswith(
         "sfumato serve: device cuda:0: the services that use it on one "
     )
@@ -223,7 +219,7 @@ def test_an_interrupt_before_it_is_ready_is_one_line(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(serve_command, "read_config", interrupt)
-    assert serve_command.main([]) == EXIT_INTERRUPTED
+    assert serve_command.main([]) == INTERRUPTED
     assert capsys.readouterr().err == "interrupted\n"
 
 

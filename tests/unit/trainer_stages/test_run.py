@@ -248,7 +248,9 @@ def test_a_target_that_the_model_lacks_is_found_before_anything_is_encoded(
 ) -> None:
     reporter = reporter_of()
     assert studio.run(studio.plan("bad", target_modules=("to_x",)), reporter).result == "failed"
-    assert reporter.of("failed")[0].message == "no linear layer of the model has the name to_x"
+    assert reporter.of("failed")[0].message == (
+        "target_modules: to_x: no linear layer of the model has this name"
+    )
     assert {event.stage for event in reporter.of("preparing")} <= {"fetch_samples"}
 
 

@@ -14,7 +14,8 @@ from typer.core import TyperGroup
 
 from sfumato_client.channel import Addresses, Connection
 from sfumato_client.cli import datasets, generating, local, training
-from sfumato_client.cli.failures import ExitCode, describe_local_error
+from sfumato_client.cli.exit_codes import ExitCode
+from sfumato_client.cli.failures import describe_local_error
 from sfumato_client.cli.output import watched_output
 from sfumato_client.cli.session import RetryPolicies, Session
 

@@ -14,7 +14,7 @@ import typer
 
 from sfumato.datasets.v1 import imports_pb2
 from sfumato_client.calls import new_request_id
-from sfumato_client.cli.failures import ExitCode
+from sfumato_client.cli.exit_codes import ExitCode
 from sfumato_client.cli.following import (
     JobView,
     Milestone,

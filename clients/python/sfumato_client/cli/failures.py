@@ -1,34 +1,14 @@
-"""Exit codes of the command line, and how it prints what went wrong."""
+"""How the command line prints what went wrong, and with which exit code it ends."""
 
 from __future__ import annotations
 
 import json
-from enum import IntEnum
 from typing import TextIO
 
 from sfumato.job.v1 import errors_pb2, job_pb2
-from sfumato_client.cli.main import INTERRUPTED
+from sfumato_client.cli.exit_codes import ExitCode
 from sfumato_client.cli.text import printable
 from sfumato_client.errors import InvalidArgument, NotFound, SfumatoError, TransportLost
-
-
-class ExitCode(IntEnum):
-    """What the command line answers to the shell."""
-
-    OK = 0
-    # The job ended without a result: failed, cancelled or interrupted for good.
-    JOB_FAILED = 1
-    # The command or a field of the request is wrong, or a file here cannot be read or written.
-    INVALID = 2
-    NOT_FOUND = 3
-    # Any other refusal, and faults of the server.
-    REFUSED = 4
-    # No answer from the server.
-    UNREACHABLE = 5
-    # Ctrl-C: the job goes on.
-    DETACHED = INTERRUPTED
-    # Nobody reads the output any more: the job goes on. The same for SIGPIPE.
-    OUTPUT_CLOSED = 141
 
 
 def exit_code_of(error: SfumatoError) -> ExitCode:

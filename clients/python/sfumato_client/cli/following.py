@@ -12,7 +12,8 @@ from google.protobuf.json_format import MessageToDict
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from sfumato.job.v1 import job_pb2
-from sfumato_client.cli.failures import ExitCode, describe_job_error, exit_code_of_job
+from sfumato_client.cli.exit_codes import ExitCode
+from sfumato_client.cli.failures import describe_job_error, exit_code_of_job
 from sfumato_client.cli.session import Session
 from sfumato_client.cli.text import printable, state_name
 from sfumato_client.errors import violated

@@ -11,7 +11,7 @@ import typer
 
 from sfumato.generator.v1 import generator_pb2
 from sfumato_client.calls import new_request_id
-from sfumato_client.cli.failures import ExitCode
+from sfumato_client.cli.exit_codes import ExitCode
 from sfumato_client.cli.fields import FieldOptions
 from sfumato_client.cli.files import check_file_writable, check_folder_writable
 from sfumato_client.cli.following import (

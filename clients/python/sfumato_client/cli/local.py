@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from sfumato_client.cli import main as entry
-from sfumato_client.cli.failures import ExitCode
+from sfumato_client.cli.exit_codes import ExitCode
 from sfumato_client.cli.files import check_folder_writable
 from sfumato_client.cli.session import session_of
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-INTERRUPTED = 130
-"""128 + SIGINT, as shells have it."""
+from sfumato_client.cli.exit_codes import ExitCode
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and answers its exit code (see cli/failures.py).
+    """Runs the command line and answers its exit code (see cli/exit_codes.py).
 
     `serve` starts without typer and rich: a service must be ready fast and need not have them.
     """
@@ -25,10 +24,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.name not in {"typer", "rich"}:
             raise
         sys.stderr.write("the command line needs typer and rich: pip install '.[client]'\n")
-        return 2
+        return ExitCode.INVALID
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
-        return INTERRUPTED
+        return ExitCode.DETACHED
 
 
 def serve(arguments: Sequence[str]) -> int:

@@ -18,7 +18,8 @@ from rich.table import Column, Table
 
 from sfumato_client.calls import RetryPolicy
 from sfumato_client.channel import Connection
-from sfumato_client.cli.failures import ExitCode, exit_code_of, print_error
+from sfumato_client.cli.exit_codes import ExitCode
+from sfumato_client.cli.failures import exit_code_of, print_error
 from sfumato_client.cli.output import PipeConsole
 from sfumato_client.cli.text import printable
 from sfumato_client.client import Client

@@ -10,7 +10,7 @@ import typer
 from sfumato.job.v1 import job_pb2
 from sfumato.trainer.v1 import configuration_pb2, trainer_pb2
 from sfumato_client.calls import new_request_id
-from sfumato_client.cli.failures import ExitCode
+from sfumato_client.cli.exit_codes import ExitCode
 from sfumato_client.cli.fields import FieldOptions
 from sfumato_client.cli.following import (
     JobView,

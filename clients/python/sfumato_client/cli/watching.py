@@ -8,7 +8,7 @@ from typing import Annotated, Generic
 
 import typer
 
-from sfumato_client.cli.failures import ExitCode
+from sfumato_client.cli.exit_codes import ExitCode
 from sfumato_client.cli.following import JobView, WatchMethod, follow, print_result
 from sfumato_client.cli.session import Session, session_of
 from sfumato_client.client import Client

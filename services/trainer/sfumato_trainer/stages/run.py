@@ -21,13 +21,13 @@ from sfumato_diffusion.model_folder import (
     ModelFolderError,
     UnsafeWeightsError,
     max_side,
-    unmatched_targets,
 )
 from sfumato_diffusion.randomness import preserved_global_state
 from sfumato_diffusion.source_revision import WHOLE_MODEL, source_revision
 from sfumato_imaging.errors import ImageError
 from sfumato_trainer.events import Cancelled, Failed, Succeeded
-from sfumato_trainer.settings import TrainingPlan
+from sfumato_trainer.model_fit import check_fit
+from sfumato_trainer.settings import SettingsError, TrainingPlan
 from sfumato_trainer.stages.cache_conditioning import cache_conditioning
 from sfumato_trainer.stages.fetch_samples import BlobPath, fetch_samples
 from sfumato_trainer.stages.publish_adapter import PublishedAdapters, publish_adapter
@@ -144,21 +144,16 @@ def _family(plan: TrainingPlan) -> Family:
 def _check_fit(plan: TrainingPlan, family: Family, directory: Path) -> None:
     """What a model that has just been fetched says of the settings; of any other it was asked before.
 
-    Only the denoiser is looked at: with a warm cache nothing else of a model is opened.
-
     Raises:
         TrainingError: It has no positions for the resolution, or no layer of a target's name.
         ModelFolderError: The denoiser cannot be loaded.
     """
-    longest = max_side(directory, family.info)
-    if plan.settings.resolution > longest:
-        raise TrainingError(
-            "RESOLUTION_TOO_LARGE", f"resolution must be at most {longest} for this model"
-        )
-    unmatched = unmatched_targets(directory, family.info, plan.settings.target_modules)
-    if unmatched:
-        message = f"no linear layer of the model has the name {', '.join(unmatched)}"
-        raise TrainingError("ADAPTER_REFUSED", message)
+    longest_side = max_side(directory, family.info)
+    try:
+        check_fit(plan.settings, family.info, directory, longest_side=longest_side)
+    except SettingsError as error:
+        code = "RESOLUTION_TOO_LARGE" if error.field == "resolution" else "ADAPTER_REFUSED"
+        raise TrainingError(code, str(error)) from error
 
 
 def _succeeded(
