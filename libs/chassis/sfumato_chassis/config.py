@@ -165,15 +165,16 @@ class Setting:
     origin: str
 
 
-def toml_value(value: Any) -> str:
-    """A setting as it is written in the file."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
+def json_value(value: Any) -> Any:
+    """A setting as JSON has it."""
     if isinstance(value, tuple):
-        return f"[{', '.join(map(toml_value, value))}]"
-    if isinstance(value, str | Path):
-        return json.dumps(str(value), ensure_ascii=False)
-    return str(value)
+        return [json_value(part) for part in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def toml_value(value: Any) -> str:
+    """A setting as it is written in the file; TOML has values of these kinds as JSON has them."""
+    return json.dumps(json_value(value), ensure_ascii=False)
 
 
 class Config:

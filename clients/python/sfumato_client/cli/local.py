@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -51,7 +50,7 @@ def show(
     ] = None,
 ) -> None:
     """Print every setting in force and where it came from."""
-    from sfumato_chassis.config import ConfigError, load_config, toml_value
+    from sfumato_chassis.config import ConfigError, json_value, load_config, toml_value
     from sfumato_chassis.serve import all_sections
 
     session = session_of(context)
@@ -66,7 +65,7 @@ def show(
                 {
                     "section": setting.section,
                     "field": setting.field,
-                    "value": json.loads(toml_value(setting.value)),
+                    "value": json_value(setting.value),
                     "origin": setting.origin,
                 }
             )

@@ -131,6 +131,9 @@ class MatchingSizes:
 class FamilyInfo:
     """One model family. `bases[0]` is the default base.
 
+    `pipeline_class`, `denoiser_class`, `vae_class` and `scheduler_class` are those of diffusers; a model
+    with another is refused.
+
     `numbers` are the settings of components with which code computes, `sizes` those that make components
     fit each other, and `chat_template` says whether prompts pass through the tokenizer's.
 
