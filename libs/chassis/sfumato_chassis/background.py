@@ -46,6 +46,11 @@ class BackgroundTasks:
         _, unfinished = await asyncio.wait(self._tasks, timeout=within_seconds)
         return not unfinished
 
+    async def rest(self, *, within_seconds: float) -> None:
+        """Waits until everything that runs has ended by itself; cancels what has not by then."""
+        if not await self.finish(within_seconds=within_seconds):
+            await self.cancel()
+
     async def cancel(self) -> None:
         """Cancels what runs and waits for its end."""
         running = list(self._tasks)

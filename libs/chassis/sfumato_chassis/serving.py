@@ -110,11 +110,10 @@ def storage_errors(data_dir: Path) -> Iterator[None]:
     """
     try:
         yield
-    except StartError:
+    except (StartError, OSError, DBAPIError) as error:
         log.debug("could not start", exc_info=True)
-        raise
-    except (OSError, DBAPIError) as error:
-        log.debug("could not start", exc_info=True)
+        if isinstance(error, StartError):
+            raise
         if is_disk_full(error):
             raise StorageError(f"no space is left for {data_dir}") from error
         if isinstance(error, DBAPIError):

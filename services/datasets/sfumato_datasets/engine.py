@@ -94,12 +94,10 @@ class ImportEngine:
         self._wake.set()
         await self._cancelling.cancel()  # all imports are stopped here
         # A step of the queue is finished, not broken off: what it begins must be known here.
-        if not await self._background.finish(within_seconds=rest_by - now()):
-            await self._background.cancel()
+        await self._background.rest(within_seconds=rest_by - now())
         for _, report in self._running.values():
             report.cancelled.set()
-        if not await self._imports.finish(within_seconds=rest_by - now()):
-            await self._imports.cancel()
+        await self._imports.rest(within_seconds=rest_by - now())
         for job in await self.jobs.in_states(*ACTIVE):
             await end_attempt(self.jobs, job.name, job.owner, end_of)
 

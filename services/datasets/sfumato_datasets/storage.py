@@ -147,14 +147,13 @@ class ImportRecord:
     num_files: int = 0
     num_bytes_done: int = 0
     num_notes: int = 0
+    version_number: int | None = None
 
     @property
     def folder(self) -> str | None:
         """The server's folder that it reads; None where it reads uploads."""
         folder: str | None = self.source.get("folder")
         return folder
-
-    version_number: int | None = None
 
 
 # Built once: to build it takes as long as to run it.

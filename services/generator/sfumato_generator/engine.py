@@ -151,8 +151,7 @@ class GenerationEngine:
         rest_by = now() + self._platform.drain_limits.rest_seconds
         self._wake.set()
         # A step of the queue is finished, not broken off: what it begins must be known here.
-        if not await self._background.finish(within_seconds=rest_by - now()):
-            await self._background.cancel()
+        await self._background.rest(within_seconds=rest_by - now())
         await self._device.leave("drain", within_seconds=rest_by - now())
         for job in await self.jobs.in_states(*ACTIVE):
             await close_attempt(self.jobs, job.name, job.owner, SERVICE_STOPPED)

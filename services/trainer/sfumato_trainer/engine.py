@@ -134,8 +134,7 @@ class TrainingEngine:
         rest_by = now() + self._platform.drain_limits.rest_seconds
         self._wake.set()
         # A step of the queue is finished, not broken off: the worker that it starts is known here.
-        if not await self._scheduling.finish(within_seconds=rest_by - now()):
-            await self._scheduling.cancel()
+        await self._scheduling.rest(within_seconds=rest_by - now())
         await self._background.cancel()
         if self._attempt is not None:
             handle = self._attempt.handle

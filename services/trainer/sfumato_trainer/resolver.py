@@ -7,7 +7,7 @@ from sfumato_chassis.threads import MAX_READERS, Threads
 from sfumato_trainer.config import TrainerConfig
 from sfumato_trainer.dataset_reader import DatasetReader
 from sfumato_trainer.run_request import RunRequest
-from sfumato_trainer.runs import check_fits, check_gated, resolve_base, resolve_settings
+from sfumato_trainer.runs import check_gated, refuse_misfit, resolve_base, resolve_settings
 from sfumato_trainer.storage import Run
 
 
@@ -42,7 +42,7 @@ class RunResolver:
         settings = resolve_settings(
             asked.requested, asked.base, base.info, device=self._config.device
         )
-        await self._reading.run(check_fits, base, settings)
+        await self._reading.run(refuse_misfit, base, settings)
         await self._reading.run(check_gated, asked.base, base.info)
         version = await self._datasets.resolve(asked.owner, asked.dataset, asked.dataset_version)
         return Run(

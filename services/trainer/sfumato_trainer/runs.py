@@ -116,7 +116,7 @@ def family_of(base: BaseModel, folder: Path | None, family: str | None) -> Famil
         raise unsupported(message) from error
 
 
-def check_fits(base: ResolvedBase, settings: TrainingSettings) -> None:
+def refuse_misfit(base: ResolvedBase, settings: TrainingSettings) -> None:
     """What a model that lies here says of the settings.
 
     Raises:
@@ -170,8 +170,8 @@ def resolve_settings(
         "warmup_steps": 0 if scheduler == "constant" else defaults.warmup_steps,
         "compute_precision": "fp32" if device == "cpu" else "bf16",
         "flow_shift": defaults.flow_shift,
-        "cache_variants": 1 if fixed_view else 4,
         "save_steps": max(LEAST_SAVE_STEPS, steps // 10),
+        **({"cache_variants": 1} if fixed_view else {}),
         **requested,
     }
     try:

@@ -80,6 +80,15 @@ def let_events_be_large(connection: Connection) -> None:
     )
 
 
+async def touch_and_meet_the_full_disk(gate: Path) -> None:
+    """Lets a held import go on; returns once it has found no space for its events."""
+    with capture_logs() as lines:
+        gate.touch()
+        async with asyncio.timeout(10):
+            while not any("no space for the events" in line["event"] for line in lines):  # noqa: ASYNC110 - only the log tells of it
+                await asyncio.sleep(0.01)
+
+
 async def opened_upload(stubs: Stubs) -> str:
     created = await stubs.blobs.CreateUpload(create_request(DATA))
     return created.upload.name
@@ -160,11 +169,7 @@ async def test_an_import_ends_once_there_is_space_to_write_it(tmp_path: Path, ro
                 break  # nothing is left to tell but its end
         await server.platform.database.write(let_events_be_large)
         await limit_database(server, 1)
-        with capture_logs() as lines:
-            gate.touch()
-            async with asyncio.timeout(10):
-                while not any("no space for the events" in line["event"] for line in lines):  # noqa: ASYNC110 - nobody tells of it
-                    await asyncio.sleep(0.01)
+        await touch_and_meet_the_full_disk(gate)
         await limit_database(server, 1_000_000)
         ended = await finished(server.stubs, name)
         assert ended.status.state == job_pb2.JOB_STATE_FAILED
@@ -190,11 +195,7 @@ async def test_what_an_import_tells_waits_for_space_and_is_not_lost(
         await begun(server, name)
         await server.platform.database.write(let_events_be_large)
         await limit_database(server, 1)
-        with capture_logs() as lines:
-            staged.touch()
-            async with asyncio.timeout(10):
-                while not any("no space for the events" in line["event"] for line in lines):  # noqa: ASYNC110 - nobody tells of it
-                    await asyncio.sleep(0.01)
+        await touch_and_meet_the_full_disk(staged)
         published.touch()
         await limit_database(server, 1_000_000)
         ended = await finished(server.stubs, name)

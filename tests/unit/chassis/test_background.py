@@ -95,6 +95,14 @@ async def test_cancel_ends_everything_before_it_returns() -> None:
     assert await tasks.finish(within_seconds=0)
 
 
+async def test_what_does_not_come_to_rest_in_time_is_cancelled() -> None:
+    tasks = BackgroundTasks()
+    quick, slow = tasks.spawn(asyncio.sleep(0)), tasks.spawn(asyncio.sleep(3600))
+    await tasks.rest(within_seconds=0.05)
+    assert (quick.cancelled(), slow.cancelled()) == (False, True)
+    await asyncio.wait_for(tasks.rest(within_seconds=3600), 5)
+
+
 async def test_an_error_is_logged_and_harms_no_other() -> None:
     tasks, gate = BackgroundTasks(), asyncio.Event()
 

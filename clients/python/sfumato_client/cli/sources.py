@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from pathlib import Path
@@ -72,11 +71,9 @@ async def _adapter_ref(source: str, client: Client) -> sources_pb2.AdapterRef:
     if _DIGEST.fullmatch(source):
         return sources_pb2.AdapterRef(upload_digest=source)
     path = Path(source)
-    if path.suffix == ".safetensors" and os.path.isfile(path):
+    if path.suffix == ".safetensors":
         blob = await client.generator.blobs.upload(path)
         return sources_pb2.AdapterRef(upload_digest=blob.digest)
-    if path.suffix == ".safetensors":
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
     if "/" in source:
         return sources_pb2.AdapterRef(hub=hub_model(source))
     try:
