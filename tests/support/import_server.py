@@ -142,6 +142,8 @@ class ImportServer(datasets_pb2_grpc.DatasetsServiceServicer):
         self.peers["unary"].add(context.peer())
         if self.create_refusals:
             await context.abort_with_status(self.create_refusals.popleft())
+        if request.validate_only:
+            return imports_pb2.CreateImportResponse(import_job=self.resource())
         deduplicated = request.request_id in self.created
         self.created[request.request_id] = request
         if self.on_created is not None:

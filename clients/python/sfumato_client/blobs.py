@@ -16,18 +16,14 @@ import google_crc32c
 import grpc
 
 from sfumato.blobs.v1 import blobs_pb2, blobs_pb2_grpc
-from sfumato_client.calls import Backoff, Caller, new_request_id, pause_or_raise
+from sfumato_client.byte_streams import read_resumed
+from sfumato_client.calls import Caller, new_request_id
 from sfumato_client.errors import (
     DataLoss,
     Failure,
-    Loss,
     OutOfRange,
-    Refusal,
-    RetryAfter,
     SfumatoError,
     TransportLost,
-    classify,
-    lost,
     violated,
 )
 
@@ -146,7 +142,7 @@ class Blobs:
                     received.update(chunk)
                     await asyncio.to_thread(file.write, chunk)
 
-    async def read(self, digest: str, *, offset: int = 0) -> AsyncGenerator[bytes, None]:
+    def read(self, digest: str, *, offset: int = 0) -> AsyncGenerator[bytes, None]:
         """Yields the blob's bytes from `offset` on, across lost connections.
 
         The digest is the caller's to verify; `download` does.
@@ -154,35 +150,17 @@ class Blobs:
         Raises:
             SfumatoError: as for ReadBlob, or TransportLost without progress for the budget.
         """
-        timing, policy = self.caller.timing, self.caller.policy
-        backoff = Backoff(policy, timing)
-        size_bytes: int | None = None
-        while size_bytes is None or offset < size_bytes:
-            outcome: Refusal | Loss | RetryAfter = Loss(error=lost("the download ended too early"))
-            began = timing.monotonic()
-            stream = self.stub.ReadBlob(
-                blobs_pb2.ReadBlobRequest(digest=digest, offset=offset),
-                metadata=self.caller.metadata,
-            )
-            try:
-                async for message in _with_timeout(stream, policy.attempt_timeout_seconds):
-                    if message.WhichOneof("message") == "blob":
-                        size_bytes = message.blob.size_bytes
-                    else:
-                        backoff.reset()
-                        offset += len(message.chunk)
-                        yield message.chunk
-                        began = timing.monotonic()
-            except grpc.aio.AioRpcError as error:
-                outcome = classify(error)
-            except TimeoutError:
-                silence = f"nothing arrived for {policy.attempt_timeout_seconds:g} s"
-                outcome = Loss(error=lost(silence))
-            finally:
-                stream.cancel()
-            if size_bytes is None or offset < size_bytes:
-                backoff.spend(timing.monotonic() - began)
-                await pause_or_raise(outcome, backoff, timing)
+        return read_resumed(
+            self.caller,
+            lambda at: self.stub.ReadBlob(
+                blobs_pb2.ReadBlobRequest(digest=digest, offset=at), metadata=self.caller.metadata
+            ),
+            offset=offset,
+            size_of=lambda message: (
+                message.blob.size_bytes if message.WhichOneof("message") == "blob" else None
+            ),
+            chunk_of=lambda message: message.chunk,
+        )
 
 
 def regular_file(path: str | os.PathLike[str]) -> Path:
@@ -197,20 +175,6 @@ def regular_file(path: str | os.PathLike[str]) -> Path:
     if os.path.lexists(real) and not real.is_file():
         raise OSError(errno.EINVAL, "is there already, and is no regular file", str(path))
     return real
-
-
-async def _with_timeout(
-    stream: grpc.aio.UnaryStreamCall[blobs_pb2.ReadBlobRequest, blobs_pb2.ReadBlobResponse],
-    timeout_seconds: float,
-) -> AsyncGenerator[blobs_pb2.ReadBlobResponse, None]:
-    messages = aiter(stream)
-    while True:
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                message = await anext(messages)
-        except StopAsyncIteration:
-            return
-        yield message
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

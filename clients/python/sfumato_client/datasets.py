@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
 from sfumato.blobs.v1 import blobs_pb2_grpc
-from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc, imports_pb2, versions_pb2
+from sfumato.datasets.v1 import (
+    datasets_pb2,
+    datasets_pb2_grpc,
+    export_pb2,
+    imports_pb2,
+    selection_pb2,
+    statistics_pb2,
+    versions_pb2,
+)
 from sfumato_client.blobs import Blobs
 from sfumato_client.calls import Caller, RetryPolicy, with_request_id
 from sfumato_client.channel import ChannelPair
 from sfumato_client.errors import violated
+from sfumato_client.exports import fetch_export
 from sfumato_client.jobs import JobCalls, duration, pages
 from sfumato_client.watch import Cursor, Reconnecting, WatchItem
 
@@ -123,9 +133,14 @@ class Datasets:
         )
 
     def list_samples(
-        self, dataset: str, *, version: int | None = None, page_size: int = 0
+        self,
+        dataset: str,
+        *,
+        version: int | None = None,
+        page_size: int = 0,
+        fitting: selection_pb2.SampleFilter | None = None,
     ) -> AsyncGenerator[datasets_pb2.Sample, None]:
-        """Samples of one version by file name, over all pages.
+        """Samples of one version by file name, over all pages; with `fitting` those it describes.
 
         Without a version it is the one that was the latest when the first page was asked for.
         """
@@ -135,13 +150,143 @@ class Datasets:
             page = await self.caller.repeatable(
                 self.stub.ListSamples,
                 datasets_pb2.ListSamplesRequest(
-                    version=shown, page_size=page_size, page_token=page_token
+                    version=shown, page_size=page_size, page_token=page_token, filter=fitting
                 ),
             )
             shown.number = page.version.number
             return page
 
         return pages(fetch, lambda page: page.samples)
+
+    async def edit_dataset(
+        self, request: datasets_pb2.EditDatasetRequest
+    ) -> datasets_pb2.EditDatasetResponse:
+        """Makes one new version with all of the edits. Without a request id it makes one.
+
+        Raises:
+            Aborted: the dataset changed since `etag` was read, or an import holds it.
+        """
+        return await self.caller.repeatable(self.stub.EditDataset, with_request_id(request))
+
+    async def delete_dataset(self, name: str, *, etag: str = "", after_use: bool = False) -> bool:
+        """Removes a dataset; answers whether it waits for runs that use it.
+
+        After a loss it is not repeated.
+        """
+        response = await self.caller.once(
+            self.stub.DeleteDataset,
+            datasets_pb2.DeleteDatasetRequest(name=name, etag=etag, after_use=after_use),
+        )
+        return response.pending
+
+    async def delete_dataset_version(
+        self, dataset: str, version: int, *, after_use: bool = False
+    ) -> bool:
+        """Removes a version that is not the latest; answers whether it waits for runs that use it.
+
+        After a loss it is not repeated.
+        """
+        response = await self.caller.once(
+            self.stub.DeleteDatasetVersion,
+            versions_pb2.DeleteDatasetVersionRequest(
+                version=versions_pb2.VersionRef(dataset=dataset, number=version),
+                after_use=after_use,
+            ),
+        )
+        return response.pending
+
+    async def get_version_statistics(
+        self, dataset: str, *, version: int | None = None
+    ) -> statistics_pb2.VersionStatistics:
+        """What is in a version: sizes, captions, tags, buckets, duplicates."""
+        response = await self.caller.repeatable(
+            self.stub.GetVersionStatistics,
+            statistics_pb2.GetVersionStatisticsRequest(
+                version=versions_pb2.VersionRef(dataset=dataset, number=version)
+            ),
+        )
+        return response.statistics
+
+    def list_duplicates(
+        self,
+        dataset: str,
+        *,
+        version: int | None = None,
+        kind: statistics_pb2.DuplicateKind.ValueType = statistics_pb2.DUPLICATE_KIND_CONTENT,
+        page_size: int = 0,
+    ) -> AsyncGenerator[statistics_pb2.DuplicateGroup, None]:
+        """Groups of samples that show the same picture, over all pages."""
+        shown = versions_pb2.VersionRef(dataset=dataset, number=version)
+        return pages(
+            lambda page_token: self.caller.repeatable(
+                self.stub.ListDuplicates,
+                statistics_pb2.ListDuplicatesRequest(
+                    version=shown, kind=kind, page_size=page_size, page_token=page_token
+                ),
+            ),
+            lambda page: page.groups,
+        )
+
+    def diff_versions(
+        self, dataset: str, base: int, target: int | None = None, *, page_size: int = 0
+    ) -> AsyncGenerator[datasets_pb2.SampleDifference, None]:
+        """What became of each sample from one version to another, over all pages."""
+        return pages(
+            lambda page_token: self.caller.repeatable(
+                self.stub.DiffVersions,
+                datasets_pb2.DiffVersionsRequest(
+                    dataset=dataset,
+                    base=base,
+                    target=target,
+                    page_size=page_size,
+                    page_token=page_token,
+                ),
+            ),
+            lambda page: page.differences,
+        )
+
+    async def get_thumbnail(
+        self,
+        image_digest: str,
+        *,
+        size: export_pb2.ThumbnailSize.ValueType = export_pb2.THUMBNAIL_SIZE_MEDIUM,
+    ) -> export_pb2.GetThumbnailResponse:
+        """A small picture of an image."""
+        return await self.caller.repeatable(
+            self.stub.GetThumbnail,
+            export_pb2.GetThumbnailRequest(image_digest=image_digest, size=size),
+        )
+
+    async def export_version(
+        self,
+        dataset: str,
+        destination: str | os.PathLike[str],
+        *,
+        version: int | None = None,
+        format: export_pb2.ExportFormat.ValueType = export_pb2.EXPORT_FORMAT_ZIP,
+    ) -> export_pb2.ExportedArchive:
+        """Fetches a version as an archive into a file, which appears only when it is whole.
+
+        What an earlier, interrupted export left in `.<name>.<etag>.part` is not fetched again.
+
+        Raises:
+            OSError: the file cannot be written.
+            SfumatoError: as for ExportVersion, or TransportLost without progress for the budget.
+        """
+        request = export_pb2.ExportVersionRequest(
+            version=versions_pb2.VersionRef(dataset=dataset, number=version), format=format
+        )
+        return await fetch_export(self.stub, self.caller, request, destination)
+
+    def list_examples(self, *, page_size: int = 0) -> AsyncGenerator[export_pb2.Example, None]:
+        """Small datasets of the Hub, for ExampleSource, over all pages."""
+        return pages(
+            lambda page_token: self.caller.repeatable(
+                self.stub.ListExamples,
+                export_pb2.ListExamplesRequest(page_size=page_size, page_token=page_token),
+            ),
+            lambda page: page.examples,
+        )
 
     async def pin_version(
         self, dataset: str, *, holder: str, version: int | None = None, lease_seconds: float

@@ -7,8 +7,8 @@ folder is flushed too, so that an acknowledged blob survives a power cut.
 import asyncio
 import hashlib
 import os
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -141,21 +141,22 @@ class BlobStore:
         await self._database.write(lambda connection: self.record(connection, blob))
         return blob
 
-    def record(self, connection: Connection, blob: Blob) -> None:
-        """Enters a blob whose bytes are stored, inside a transaction."""
+    def record(self, connection: Connection, *stored: Blob) -> None:
+        """Enters blobs whose bytes are stored, inside a transaction."""
+        by_digest = {blob.digest: blob for blob in stored}
         now = self._clock.now()
-        known = connection.execute(
-            update(blobs).where(blobs.c.digest == blob.digest).values(touch_time=now)
-        )
-        if known.rowcount == 0:
-            connection.execute(
-                insert(blobs).values(
-                    digest=blob.digest,
-                    size_bytes=blob.size_bytes,
-                    media_type=blob.media_type,
-                    touch_time=now,
-                )
+        for part in parts_of(sorted(by_digest)):
+            known = set(
+                connection.execute(select(blobs.c.digest).where(blobs.c.digest.in_(part))).scalars()
             )
+            connection.execute(
+                update(blobs).where(blobs.c.digest.in_(known)).values(touch_time=now)
+            )
+            new = [by_digest[digest] for digest in part if digest not in known]
+            if new:
+                connection.execute(
+                    insert(blobs), [{**asdict(blob), "touch_time": now} for blob in new]
+                )
 
     async def get(self, digest: str) -> Blob:
         """The blob with this digest.
@@ -223,6 +224,12 @@ class BlobStore:
         return await self._database.write(work)
 
 
+def parts_of(digests: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Parts of a list that one query can name."""
+    for start in range(0, len(digests), DIGESTS_A_QUERY):
+        yield digests[start : start + DIGESTS_A_QUERY]
+
+
 def find_blob(connection: Connection, digest: str) -> Blob | None:
     """The blob with this digest, inside a transaction."""
     row = connection.execute(select(blobs).where(blobs.c.digest == digest)).one_or_none()
@@ -233,8 +240,7 @@ def find_blob(connection: Connection, digest: str) -> Blob | None:
 
 def first_missing(connection: Connection, digests: Sequence[str]) -> str | None:
     """The first of ``digests`` that is not stored, inside a transaction."""
-    for start in range(0, len(digests), DIGESTS_A_QUERY):
-        part = digests[start : start + DIGESTS_A_QUERY]
+    for part in parts_of(digests):
         known = set(
             connection.execute(select(blobs.c.digest).where(blobs.c.digest.in_(part))).scalars()
         )

@@ -2,7 +2,7 @@
 
 A holder that dies stops renewing and the lease frees itself. Taking one over raises the fence, so that
 what an old holder still writes can be told from what the new one writes. Devices are leased under
-``device:<host id>:<device>``, datasets under ``dataset:<name>``.
+``device:<host id>:<device>``, datasets under ``dataset:<owner>/<name>``.
 
 No two processes work on one device. A service holds its device's lease for a worker process that may
 outlive it, so that lease lasts longer than the process can: see :func:`lease_for_worker`.
@@ -63,50 +63,80 @@ class LeaseStore:
             Held: Somebody else holds it. It is then marked as wanted by ``holder``.
         """
 
-        def work(connection: Connection) -> Lease | Held:
-            now = self._clock.now()
-            known = find_lease(connection, key)
-            if known is not None and known.holder != holder and known.expire_time > now:
-                connection.execute(
-                    update(leases).where(leases.c.key == key).values(wanted_by=holder)
-                )
-                return Held(known)
-            mine = known is not None and known.holder == holder and known.expire_time > now
-            lease = Lease(
-                key=key,
-                holder=holder,
-                purpose=purpose,
-                fence=(known.fence if known else 0) + (0 if mine else 1),
-                expire_time=now + duration,
-                wanted_by=known.wanted_by if known is not None and mine else None,
+        lease = await self._database.write(
+            lambda connection: take_lease(
+                connection, key, holder, purpose, now=self._clock.now(), duration=duration
             )
-            values = {name: getattr(lease, name) for name in Lease.__slots__}
-            if known is None:
-                connection.execute(insert(leases).values(values))
-            else:
-                connection.execute(update(leases).where(leases.c.key == key).values(values))
-            return lease
-
-        outcome = await self._database.write(work)
-        if isinstance(outcome, Held):
-            raise outcome
-        return outcome
+        )
+        if lease.holder != holder:
+            raise Held(lease)
+        return lease
 
     async def release(self, key: str, holder: str) -> None:
         """Gives a lease back; one that is not held by ``holder`` is left alone."""
         now = self._clock.now()
-        await self._database.write(
-            lambda connection: connection.execute(
-                update(leases)
-                .where(leases.c.key == key, leases.c.holder == holder)
-                .values(expire_time=now, wanted_by=None)
-            )
-        )
+        await self._database.write(lambda connection: give_back(connection, key, holder, now=now))
 
     async def get(self, key: str) -> Lease | None:
         """The lease as it stands, or None when nobody holds it."""
         lease = await self._database.read(lambda connection: find_lease(connection, key))
         return lease if lease is not None and lease.expire_time > self._clock.now() else None
+
+
+def take_lease(
+    connection: Connection,
+    key: str,
+    holder: str,
+    purpose: str,
+    *,
+    now: datetime,
+    duration: timedelta,
+) -> Lease:
+    """Takes a free or lapsed lease, or renews one's own, inside a transaction.
+
+    Returns:
+        The lease as it stands then. Where its holder is another, it is marked as wanted by ``holder``.
+    """
+    known = find_lease(connection, key)
+    if known is not None and known.holder != holder and known.expire_time > now:
+        connection.execute(update(leases).where(leases.c.key == key).values(wanted_by=holder))
+        return known
+    mine = known is not None and known.holder == holder and known.expire_time > now
+    lease = Lease(
+        key=key,
+        holder=holder,
+        purpose=purpose,
+        fence=(known.fence if known else 0) + (0 if mine else 1),
+        expire_time=now + duration,
+        wanted_by=known.wanted_by if known is not None and mine else None,
+    )
+    values = {name: getattr(lease, name) for name in Lease.__slots__}
+    if known is None:
+        connection.execute(insert(leases).values(values))
+    else:
+        connection.execute(update(leases).where(leases.c.key == key).values(values))
+    return lease
+
+
+def extend_lease(
+    connection: Connection, key: str, holder: str, fence: int, *, until: datetime
+) -> bool:
+    """Renews a hold that nobody has taken since, lapsed or not; False where somebody has."""
+    renewed = connection.execute(
+        update(leases)
+        .where(leases.c.key == key, leases.c.holder == holder, leases.c.fence == fence)
+        .values(expire_time=until)
+    )
+    return renewed.rowcount == 1
+
+
+def give_back(connection: Connection, key: str, holder: str, *, now: datetime) -> None:
+    """Ends a lease, inside a transaction; one that is not held by ``holder`` is left alone."""
+    connection.execute(
+        update(leases)
+        .where(leases.c.key == key, leases.c.holder == holder)
+        .values(expire_time=now, wanted_by=None)
+    )
 
 
 def find_lease(connection: Connection, key: str) -> Lease | None:

@@ -30,6 +30,17 @@ SUFFIXES: Final = {
 }
 """Lower-case file suffixes that announce an image, and the format they announce."""
 
+FILE_SUFFIXES: Final = {
+    "image/avif": ".avif",
+    "image/bmp": ".bmp",
+    "image/gif": ".gif",
+    "image/jpeg": ".jpg",
+    "image/png": ".png",
+    "image/tiff": ".tiff",
+    "image/webp": ".webp",
+}
+"""Media type to the suffix that a file of it gets."""
+
 _TIFF_SIGNATURES = (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")
 _BMP_HEADER_SIZES = (12, 40, 52, 56, 64, 108, 124)
 _AVIF_BRANDS = (b"avif", b"avis")

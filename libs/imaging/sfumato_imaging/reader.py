@@ -29,9 +29,6 @@ from sfumato_imaging.facts import MAX_FILE_BYTES, MAX_PIXELS, MAX_SIDE, ImageFac
 from sfumato_imaging.formats import MEDIA_TYPES, recognise
 from sfumato_imaging.png_chunks import tidy_png
 
-READER_VERSION: Final = 1
-"""Part of every cache key: raise it whenever any file would read as other pixels than before."""
-
 WHITE: Final = (255, 255, 255)
 
 # Pillow warns of damage and of bombs in these; a deprecation says nothing about the image.
@@ -115,6 +112,15 @@ def verify_image(source: Path | bytes) -> ImageFacts:
         ImageError, OSError: as `read_image`.
     """
     return _read(_load_bytes(source), WHITE)[1]
+
+
+def read_verified(source: Path | bytes) -> tuple[Image.Image, ImageFacts]:
+    """What `read_image` and `verify_image` give, in one reading.
+
+    Raises:
+        ImageError, OSError: as `read_image`.
+    """
+    return _read(_load_bytes(source), WHITE)
 
 
 def oriented_size(source: Path | bytes) -> tuple[int, int]:

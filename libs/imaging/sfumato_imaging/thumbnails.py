@@ -1,24 +1,13 @@
 """Small previews that fit one unary message."""
 
 import io
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from PIL import Image
 
-THUMBNAIL_SIDES: Final = (128, 256, 512)
-"""Longest sides in pixels of the three sizes that are kept."""
-MAX_THUMBNAIL_BYTES: Final = 64 << 10
+from sfumato_imaging.facts import MAX_THUMBNAIL_BYTES, THUMBNAIL_SIDES, Thumbnail
 
 _QUALITIES: Final = (85, 70, 50, 30)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Thumbnail:
-    data: bytes
-    media_type: str
-    width: int
-    height: int
 
 
 def make_thumbnail(
@@ -44,6 +33,19 @@ def make_thumbnail(
                     height=small.height,
                 )
         side = max(small.size) * 3 // 4
+
+
+def make_previews(image: Image.Image) -> tuple[Thumbnail, ...]:
+    """One thumbnail of each of THUMBNAIL_SIDES, the smallest first; JPEG, which costs least to make.
+
+    Each smaller one is made of the next larger, whose pixels are fewer.
+    """
+    previews: list[Thumbnail] = []
+    for side in sorted(THUMBNAIL_SIDES, reverse=True):
+        image = image.copy()
+        image.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
+        previews.append(make_thumbnail(image, side=side, format="jpeg"))
+    return tuple(reversed(previews))
 
 
 def _encode(image: Image.Image, format: str, quality: int) -> bytes:

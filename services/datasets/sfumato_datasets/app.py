@@ -7,13 +7,14 @@ import grpc
 from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc
 from sfumato_chassis.platform import Platform
 from sfumato_chassis.schema import Schema
-from sfumato_datasets import storage
+from sfumato_datasets import tables
 from sfumato_datasets.config import DatasetsConfig
 from sfumato_datasets.engine import ImportEngine
+from sfumato_datasets.parts import Parts
 from sfumato_datasets.servicer import DatasetsServicer
 
 SCHEMA = Schema(
-    name="datasets", metadata=storage.metadata, package="sfumato_datasets", revision="0001"
+    name="datasets", metadata=tables.metadata, package="sfumato_datasets", revision="0002"
 )
 
 NEEDS: Sequence[str] = ()
@@ -28,10 +29,12 @@ class DatasetsService:
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
-        self._engine = ImportEngine(platform, platform.config.section(DatasetsConfig))
+        config = platform.config.section(DatasetsConfig)
+        self._parts = Parts(platform, config)
+        self._engine = ImportEngine(platform, config, self._parts)
 
     def mount(self, server: grpc.aio.Server) -> None:
-        servicer = DatasetsServicer(self._platform, self._engine)
+        servicer = DatasetsServicer(self._platform, self._engine, self._parts)
         datasets_pb2_grpc.add_DatasetsServiceServicer_to_server(servicer, server)
 
     async def start(self) -> None:
@@ -39,6 +42,7 @@ class DatasetsService:
 
     async def maintain(self) -> None:
         await self._engine.maintain()
+        await self._parts.editor.maintain()
 
     async def drain(self) -> None:
         await self._engine.drain()

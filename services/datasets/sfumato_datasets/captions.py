@@ -1,12 +1,14 @@
 """The one place that decides an image's caption.
 
-Precedence: sidecar `<stem>.txt`, sidecar `<stem>.caption`, `metadata.jsonl`, `captions.jsonl`,
-`metadata.csv`. The instance prompt of a training run comes after all of these and is the trainer's.
+Precedence: sidecar `<stem>.txt`, sidecar `<stem>.caption`, `<stem>.json` of a WebDataset,
+`metadata.jsonl`, `captions.jsonl`, `metadata.csv`. The instance prompt of a training run comes after all
+of these and is the trainer's.
 """
 
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,8 +21,14 @@ MAX_CAPTION_CHARACTERS: Final = 8192
 MAX_SIDECAR_BYTES: Final = 1 << 20
 MAX_METADATA_BYTES: Final = 64 << 20
 DEFAULT_COLUMN: Final = "text"
+MAX_TAGS: Final = 100
+MAX_TAG_CHARACTERS: Final = 100
+MAX_VARIANTS: Final = 100
+TAGS_COLUMN: Final = "tags"
 
 _FILE_KEYS: Final = ("file_name", "image", "file")
+# Without control characters and halves of surrogate pairs, which JSON can spell.
+_TAG: Final = re.compile(rf"[^\x00-\x1f\x7f\ud800-\udfff]{{1,{MAX_TAG_CHARACTERS}}}")
 
 
 class CaptionSource(StrEnum):
@@ -28,6 +36,7 @@ class CaptionSource(StrEnum):
 
     TXT = "sidecar.txt"
     CAPTION = "sidecar.caption"
+    JSON = "sidecar.json"
     METADATA_JSONL = "metadata.jsonl"
     CAPTIONS_JSONL = "captions.jsonl"
     METADATA_CSV = "metadata.csv"
@@ -76,20 +85,25 @@ class ResolvedCaption:
 
     text: str
     source: CaptionSource
+    variants: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
     notes: tuple[CaptionNote, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetadataTable:
-    """Captions of one metadata file, each a list, by the collision key of the image's name.
+    """Captions and tags of one metadata file, each a list, by the collision key of the image's name.
 
-    `file_names` are those it names, as written; `has_column`: some row has the caption column.
+    `file_names` are those it names, as written; `has_column`: some row has the caption column;
+    `without_tags`: those whose tags are no list of short texts.
     """
 
     source: CaptionSource
     captions: Mapping[str, tuple[str, ...]]
+    tags: Mapping[str, tuple[str, ...]]
     file_names: tuple[str, ...]
     has_column: bool
+    without_tags: tuple[str, ...] = ()
 
 
 def resolve_caption(
@@ -97,36 +111,53 @@ def resolve_caption(
     *,
     sidecars: Mapping[CaptionSource, Callable[[], bytes]] = MappingProxyType({}),
     tables: Sequence[MetadataTable] = (),
+    all_captions: bool = False,
 ) -> ResolvedCaption:
-    """The caption of one image.
+    """The caption and the tags of one image.
 
     Args:
         file_name: of the image.
         sidecars: how to read those it has; only the one that wins is read.
         tables: of the metadata files, in order of precedence.
+        all_captions: of a list, keep the others as variants of the first.
 
     Raises:
         CaptionEncodingError: the sidecar is not UTF-8 text.
         CaptionTooLongError: over MAX_CAPTION_CHARACTERS.
     """
     notes: list[CaptionNote] = []
-    for source in SIDECAR_SOURCES:
-        if source in sidecars:
-            if len(sidecars) > 1:
-                notes.append(CaptionNote(reason="SIDECAR_IGNORED", message=f"{source} wins"))
-            return _resolved(decode_text(sidecars[source]()), source, notes)
     key = collision_key(file_name)
+    tags = next((table.tags[key] for table in tables if key in table.tags), ())
+    present = [source for source in SIDECAR_SOURCES if source in sidecars]
+    if present:
+        if len(present) > 1:
+            notes.append(CaptionNote(reason="SIDECAR_IGNORED", message=f"{present[0]} wins"))
+        text = _bounded(decode_text(sidecars[present[0]]()))
+        return ResolvedCaption(text=text, source=present[0], tags=tags, notes=tuple(notes))
     for table in tables:
         listed = table.captions.get(key, ())
         if len(listed) > 1:
-            notes.append(
-                CaptionNote(
-                    reason="FIRST_CAPTION_USED", message=f"the first of {len(listed)} captions"
-                )
-            )
+            notes.append(_note_on_list(len(listed), all_captions))
         if listed:
-            return _resolved(listed[0], table.source, notes)
-    return ResolvedCaption(text="", source=CaptionSource.NONE)
+            kept = listed[: 1 + MAX_VARIANTS] if all_captions else listed[:1]
+            text, *variants = (_bounded(caption) for caption in kept)
+            return ResolvedCaption(
+                text=text,
+                source=table.source,
+                variants=tuple(variants),
+                tags=tags,
+                notes=tuple(notes),
+            )
+    return ResolvedCaption(text="", source=CaptionSource.NONE, tags=tags)
+
+
+def _note_on_list(num_captions: int, all_captions: bool) -> CaptionNote:
+    if not all_captions:
+        message = f"the first of {num_captions} captions"
+        return CaptionNote(reason="FIRST_CAPTION_USED", message=message)
+    num_variants = min(num_captions - 1, MAX_VARIANTS)
+    message = f"of {num_captions} captions the first, and {num_variants} as its variants"
+    return CaptionNote(reason="VARIANTS_KEPT", message=message)
 
 
 def decode_text(content: bytes) -> str:
@@ -160,27 +191,69 @@ def read_metadata(
     """
     text = decode_text(content)
     rows = _csv_rows(text) if source is CaptionSource.METADATA_CSV else _json_rows(text)
+    return _table(source, ((line, _file_name(row, line), row) for line, row in rows), column)
+
+
+def read_json_sidecar(file_name: str, content: bytes, *, column: str) -> MetadataTable:
+    """Read the `.json` that belongs to an image of a WebDataset, as a table of one row.
+
+    Args:
+        file_name: of the image.
+        column: key of the caption, which may be a list of captions.
+
+    Raises:
+        CaptionEncodingError: not UTF-8.
+        CaptionMetadataError: no JSON object, or a caption that is not text.
+    """
+    row = _json_object(decode_text(content), 1)
+    return _table(CaptionSource.JSON, [(1, file_name, row)], column)
+
+
+def _table(
+    source: CaptionSource, rows: Iterable[tuple[int, str, Mapping[str, Any]]], column: str
+) -> MetadataTable:
     captions: dict[str, tuple[str, ...]] = {}
+    tags: dict[str, tuple[str, ...]] = {}
     file_names: list[str] = []
+    without_tags: list[str] = []
     has_column = False
-    for line, row in rows:
-        file_name = _file_name(row, line)
+    for line, file_name, row in rows:
         key = collision_key(file_name)
         if key in captions:
             raise CaptionMetadataError(f"line {line} names a file that an earlier line names")
         captions[key] = _captions(row.get(column), line)
         file_names.append(file_name)
         has_column = has_column or column in row
+        if column != TAGS_COLUMN and row.get(TAGS_COLUMN) is not None:
+            found = _tags(row[TAGS_COLUMN])
+            if found is None:
+                without_tags.append(file_name)
+            else:
+                tags[key] = found
     return MetadataTable(
-        source=source, captions=captions, file_names=tuple(file_names), has_column=has_column
+        source=source,
+        captions=captions,
+        tags=tags,
+        file_names=tuple(file_names),
+        has_column=has_column,
+        without_tags=tuple(without_tags),
     )
 
 
-def _resolved(text: str, source: CaptionSource, notes: list[CaptionNote]) -> ResolvedCaption:
+def _tags(value: object) -> tuple[str, ...] | None:
+    """Each once, in order; None for anything but a list of what tags may be."""
+    if not isinstance(value, list) or len(value) > MAX_TAGS:
+        return None
+    if not all(isinstance(tag, str) and _TAG.fullmatch(tag) is not None for tag in value):
+        return None
+    return tuple(dict.fromkeys(value))
+
+
+def _bounded(text: str) -> str:
     text = text.strip()
     if len(text) > MAX_CAPTION_CHARACTERS:
         raise CaptionTooLongError(f"{len(text)} characters, over {MAX_CAPTION_CHARACTERS}")
-    return ResolvedCaption(text=text, source=source, notes=tuple(notes))
+    return text
 
 
 def _json_rows(text: str) -> Iterable[tuple[int, dict[str, Any]]]:
@@ -188,13 +261,17 @@ def _json_rows(text: str) -> Iterable[tuple[int, dict[str, Any]]]:
     for line, row_text in enumerate(text.split("\n"), start=1):
         if not row_text.strip():
             continue
-        try:
-            row = json.loads(row_text)
-        except (ValueError, RecursionError) as error:
-            raise CaptionMetadataError(f"line {line} is not JSON") from error
-        if not isinstance(row, dict):
-            raise CaptionMetadataError(f"line {line} is not a JSON object")
-        yield line, row
+        yield line, _json_object(row_text, line)
+
+
+def _json_object(text: str, line: int) -> dict[str, Any]:
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CaptionMetadataError(f"line {line} is not JSON") from error
+    if not isinstance(row, dict):
+        raise CaptionMetadataError(f"line {line} is not a JSON object")
+    return row
 
 
 def _csv_rows(text: str) -> Iterable[tuple[int, dict[str, Any]]]:

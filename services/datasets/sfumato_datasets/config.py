@@ -15,7 +15,9 @@ class DatasetsConfig:
         max_concurrent_imports: Imports at work at once; others wait.
         max_queued_imports: More are refused with QUEUE_FULL.
         import_retention_hours: How long an import's record is kept after its end.
-        image_memory_limit_bytes: Address space of the process that decodes images.
+        image_memory_limit_bytes: Address space of each process that decodes images.
+        num_verifiers: Processes that decode images, for each import; 0 for as many as there are
+            processors, but at most 4.
     """
 
     import_roots: tuple[Path, ...] = ()
@@ -23,6 +25,7 @@ class DatasetsConfig:
     max_queued_imports: int = at_least(0, 100)
     import_retention_hours: float = at_least(0, 24.0, at_most=MAX_RETENTION_HOURS)
     image_memory_limit_bytes: int = at_least(1 << 28, 3 << 30)
+    num_verifiers: int = at_least(0, 0, at_most=64)
 
 
 SECTION = DatasetsConfig

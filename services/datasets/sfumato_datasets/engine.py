@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
@@ -14,6 +13,7 @@ from sfumato_chassis.background import BackgroundTasks, keep_running
 from sfumato_chassis.disk_space import is_disk_full
 from sfumato_chassis.errors import JobFailure, NotFound, SfumatoError, server_draining
 from sfumato_chassis.job_control import cancel_job, check_queue, end_attempt
+from sfumato_chassis.job_queries import jobs_in_states
 from sfumato_chassis.job_store import Fenced, JobStore
 from sfumato_chassis.jobs import (
     ACTIVE,
@@ -25,19 +25,22 @@ from sfumato_chassis.jobs import (
     failed_event,
     interrupted_event,
 )
+from sfumato_chassis.leases import RENEWAL_SECONDS
 from sfumato_chassis.logging import get_logger, log_context
 from sfumato_chassis.platform import Platform
 from sfumato_chassis.requests import Request
 from sfumato_chassis.threads import MAX_READERS, Threads
 from sfumato_chassis.worker_channel import CANCEL_SECONDS
-from sfumato_datasets import storage
+from sfumato_datasets import import_rows
 from sfumato_datasets.config import DatasetsConfig
+from sfumato_datasets.import_rows import ImportRecord
+from sfumato_datasets.locks import renew_lock, take_lock
+from sfumato_datasets.parts import Parts
 from sfumato_datasets.report import Report
-from sfumato_datasets.storage import ImportRecord
 
-if TYPE_CHECKING:
-    from sfumato_datasets.imports import Importer
-
+IMPORT_KIND = "import"
+HOLDING = (JobState.QUEUED, *ACTIVE)
+"""States in which an import holds its dataset."""
 REPORT_SECONDS = 0.2
 FULL_DISK_SECONDS = 1.0
 """How long to wait for space before events are written again."""
@@ -48,15 +51,16 @@ log = get_logger(__name__)
 class ImportEngine:
     """Queue and work of all imports."""
 
-    def __init__(self, platform: Platform, config: DatasetsConfig) -> None:
+    def __init__(self, platform: Platform, config: DatasetsConfig, parts: Parts) -> None:
         self._platform = platform
         self._config = config
+        self._parts = parts
         self._wake = asyncio.Event()
         self.jobs: JobStore = platform.job_store(
             JobKind(
-                name="import",
+                name=IMPORT_KIND,
                 prefix="import",
-                project=storage.project_import,
+                project=import_rows.project_import,
                 retention=timedelta(hours=config.import_retention_hours),
             ),
             on_queue=self._wake.set,
@@ -66,23 +70,39 @@ class ImportEngine:
         self._imports = BackgroundTasks()
         self._cancelling = BackgroundTasks()
         self._background = BackgroundTasks()
-
-    @cached_property
-    def importer(self) -> "Importer":
-        """What does the imports. Loaded with the first: it would take a fifteenth of the start."""
-        from sfumato_datasets.imports import Importer
-
-        return Importer(self._platform, self._config)
+        self._holding = BackgroundTasks()
 
     async def start(self) -> None:
         """Takes up what an earlier life left: its imports begin anew or end, by their policy."""
         for job in await self.jobs.in_states(*ACTIVE):
             await end_attempt(self.jobs, job.name, job.owner, end_of)
         self._background.spawn(keep_running("schedule", self._schedule, self._platform.clock))
+        self._holding.spawn(keep_running("hold", self._hold, self._platform.clock))
+
+    async def _hold(self) -> None:
+        """Renews the hold of every import on its dataset, for as long as this process lives."""
+        while True:
+            if await self.jobs.in_states(*HOLDING):
+                await self._platform.database.write(self._renew)
+            await self._platform.clock.sleep(RENEWAL_SECONDS)
+
+    def _renew(self, connection: Connection) -> None:
+        now = self._platform.clock.now()
+        for job in jobs_in_states(connection, IMPORT_KIND, *HOLDING):
+            record = import_rows.get_import(connection, job.name)
+            # One that another has taken is noticed by the import when it goes on or publishes.
+            renew_lock(
+                connection,
+                record.owner,
+                record.dataset,
+                holder=job.name,
+                fence=record.fence,
+                now=now,
+            )
 
     async def maintain(self) -> None:
         """Removes the records of imports whose retention has passed."""
-        await self.jobs.purge(remove=storage.remove_import)
+        await self.jobs.purge(remove=import_rows.remove_import)
 
     async def drain(self) -> None:
         """Stops imports; they begin anew with the next start, or end, by their policy.
@@ -98,6 +118,7 @@ class ImportEngine:
         for _, report in self._running.values():
             report.cancelled.set()
         await self._imports.rest(within_seconds=rest_by - now())
+        await self._holding.cancel()
         for job in await self.jobs.in_states(*ACTIVE):
             await end_attempt(self.jobs, job.name, job.owner, end_of)
 
@@ -119,10 +140,11 @@ class ImportEngine:
         await self._check_source(record)
 
         def add(connection: Connection, job: Job) -> None:
-            self.importer.check(connection, record)
+            self._parts.importer.check(connection, record)
             check_queue(job, self._config.max_queued_imports)
-            fields = {name: getattr(record, name) for name in ImportRecord.__slots__}
-            storage.insert_import(connection, ImportRecord(**{**fields, "job": job.name}))
+            now = self._platform.clock.now()
+            lease = take_lock(connection, record.owner, record.dataset, holder=job.name, now=now)
+            import_rows.insert_import(connection, replace(record, job=job.name, fence=lease.fence))
 
         return await self.jobs.create(request, policy=policy, add=add)
 
@@ -130,14 +152,14 @@ class ImportEngine:
         """Checks what ``create`` checks, and creates nothing."""
         await self._check_source(record)
         await self._platform.database.read(
-            lambda connection: self.importer.check(connection, record)
+            lambda connection: self._parts.importer.check(connection, record)
         )
 
     async def _check_source(self, record: ImportRecord) -> None:
         if record.folder is None:
-            self.importer.check_source(record)
+            self._parts.importer.check_source(record)
         else:
-            await self._sources.run(self.importer.check_source, record)
+            await self._sources.run(self._parts.importer.check_source, record)
 
     async def cancel(self, name: str, owner: str) -> Job:
         """Ends an import; nothing of it is kept. One that does not obey in time is left behind.
@@ -166,7 +188,7 @@ class ImportEngine:
 
     async def delete(self, name: str, owner: str) -> None:
         """Removes the record of an ended import. Raises FailedPrecondition while it has not."""
-        await self.jobs.delete(name, owner, remove=storage.remove_import)
+        await self.jobs.delete(name, owner, remove=import_rows.remove_import)
 
     async def _schedule(self) -> None:
         while not self._platform.draining.is_set():
@@ -211,7 +233,7 @@ class ImportEngine:
     async def _work(self, job: Job, report: Report) -> NewEvent | None:
         """Does the import; answers the event that ends it, or None when that is in the log already."""
         try:
-            failure = await self.importer.run(self.jobs, job, report)
+            failure = await self._parts.importer.run(self.jobs, job, report)
             if failure is not None:
                 return failed_event(failure)
             if report.cancelled.is_set():

@@ -3,26 +3,27 @@
 Blocking code: a service runs it in a thread of its own.
 """
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
-from pathlib import PurePosixPath
-from typing import ClassVar, Final, Literal, Protocol
+from itertools import islice
+from typing import ClassVar, Final
 
 from sfumato_datasets.captions import (
     DEFAULT_COLUMN,
     MAX_METADATA_BYTES,
-    MAX_SIDECAR_BYTES,
     METADATA_SOURCES,
-    SIDECAR_SOURCES,
     CaptionError,
+    CaptionSource,
     MetadataTable,
-    ResolvedCaption,
     read_metadata,
-    resolve_caption,
 )
-from sfumato_datasets.manifest import Manifest, Sample, digest_of
-from sfumato_datasets.names import collision_key, stem_key
+from sfumato_datasets.images import StoredImage
+from sfumato_datasets.intake import IngestOptions, Intake, Taken
+from sfumato_datasets.manifest import BlobSink, Manifest, Sample
+from sfumato_datasets.names import collision_key
 from sfumato_datasets.notes import (
     ImportNote,
     IngestProgress,
@@ -32,11 +33,15 @@ from sfumato_datasets.notes import (
 )
 from sfumato_datasets.plan import ImportPlan, PlannedImage, plan_import
 from sfumato_datasets.sources import FileTooLargeError, FileUnreadableError, SourceFiles
-from sfumato_datasets.verifier import ImageRefusedError, Verifier
-from sfumato_imaging.facts import MAX_FILE_BYTES, ImageFacts
-from sfumato_imaging.formats import MEDIA_TYPES, SUFFIXES
+from sfumato_datasets.verifier import Verifier
+from sfumato_datasets.verifier_pool import VerifierPool
 
 EMPTY: Final = Manifest(samples=())
+DEFAULT_OPTIONS: Final = IngestOptions()
+NUM_READ_AHEAD: Final = 2
+"""So many images wait for a verifier."""
+CHECK_SECONDS: Final = 0.2
+"""How often an import that waits for an image asks whether it was cancelled."""
 
 
 class IngestError(Exception):
@@ -65,30 +70,27 @@ class IngestCancelledError(IngestError):
     reason = "CANCELLED"
 
 
-class BlobSink(Protocol):
-    def put(self, data: bytes) -> str:
-        """Store the bytes, unless they are there, and return `sha256:` and their digest."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IngestOptions:
-    """`caption_column`: None means DEFAULT_COLUMN where the metadata has it."""
-
-    on_refused: Literal["stop", "skip"] = "stop"
-    caption_column: str | None = None
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IngestResult:
-    """`manifest` holds what was there before and what was accepted now."""
+    """What came of an import.
+
+    Attributes:
+        manifest: What was there before and what was accepted now.
+        images: Those accepted now, each digest once.
+    """
 
     manifest: Manifest
     num_accepted: int
+    images: tuple[StoredImage, ...]
     notes: tuple[ImportNote, ...]
 
 
 def _no_progress(progress: IngestProgress) -> None:
     """For callers that do not watch."""
+
+
+def _nothing_known(digest: str) -> StoredImage | None:
+    """For callers that know no image."""
 
 
 def _no_note(note: ImportNote) -> None:
@@ -98,44 +100,70 @@ def _no_note(note: ImportNote) -> None:
 def ingest(
     source: SourceFiles,
     *,
-    verifier: Verifier,
+    verifiers: VerifierPool,
     blobs: BlobSink,
     existing: Manifest = EMPTY,
-    options: IngestOptions = IngestOptions(),
+    options: IngestOptions = DEFAULT_OPTIONS,
+    known: Callable[[str], StoredImage | None] = _nothing_known,
     on_progress: Callable[[IngestProgress], None] = _no_progress,
     on_note: Callable[[ImportNote], None] = _no_note,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> IngestResult:
     """Verify, caption and store every image of a source.
 
+    Several images are at work at once, but what is accepted, noted and told follows the order of their
+    names, as if they had been read one after the other.
+
     Args:
         existing: what the dataset holds. Its samples all stay as they are: an image of a name
             that is there is noted when its bytes are the same, and refused otherwise.
+        known: what is known of an image by its digest; one that is known is not decoded again.
         on_progress: called before the first image and after each.
         on_note: called with each note when it is made.
-        cancelled: asked before each image.
+        cancelled: asked before each image, and now and then while one is awaited.
 
     Raises:
         FilesRefusedError, NothingImportedError, IngestCancelledError
     """
-    run = _Ingest(source, verifier, blobs, existing, options, on_note)
+    run = _Ingest(source, options, existing, on_note)
     plan = plan_import(source.entries())
     for note in plan.notes:
         run.note(note)
     run.stop_if_refused()
     tables = run.read_tables(plan)
+    intake = Intake(source, blobs, existing, options, known, tables)
     num_bytes_done = 0
     num_files = len(plan.images)
     on_progress(IngestProgress(num_files_done=0, num_files=num_files, num_bytes_done=0))
-    for index, image in enumerate(plan.images, start=1):
-        if cancelled():
-            raise IngestCancelledError("the import was cancelled", run.notes)
-        num_bytes_done += run.take(image, tables)
+    taken = _in_order(plan.images, intake.take, verifiers, lambda: run.stop_if(cancelled))
+    for index, outcome in enumerate(taken, start=1):
+        num_bytes_done += outcome.size_bytes
+        run.accept(outcome)
         run.stop_if_refused()
         on_progress(
             IngestProgress(num_files_done=index, num_files=num_files, num_bytes_done=num_bytes_done)
         )
     return run.result()
+
+
+def _in_order(
+    images: Iterable[PlannedImage],
+    take: Callable[[PlannedImage, Verifier], Taken],
+    verifiers: VerifierPool,
+    check: Callable[[], None],
+) -> Iterator[Taken]:
+    """What comes of each image, in their order; `check` is called while one is awaited."""
+    waiting = iter(images)
+    at_work: deque[Future[Taken]] = deque()
+    while True:
+        for image in islice(waiting, verifiers.num_verifiers + NUM_READ_AHEAD - len(at_work)):
+            at_work.append(verifiers.run(partial(take, image)))
+        check()
+        if not at_work:
+            return
+        while not wait(list(at_work)[:1], timeout=CHECK_SECONDS).done:
+            check()
+        yield at_work.popleft().result()
 
 
 class _Ingest:
@@ -144,22 +172,16 @@ class _Ingest:
     def __init__(
         self,
         source: SourceFiles,
-        verifier: Verifier,
-        blobs: BlobSink,
-        existing: Manifest,
         options: IngestOptions,
+        existing: Manifest,
         on_note: Callable[[ImportNote], None],
     ) -> None:
         self._source = source
-        self._verifier = verifier
-        self._blobs = blobs
-        self._existing = {sample.file_name: sample for sample in existing.samples}
-        self._taken_stems = {
-            stem_key(sample.file_name): sample.file_name for sample in existing.samples
-        }
         self._options = options
+        self._existing = existing
         self._on_note = on_note
         self._accepted: list[Sample] = []
+        self._images: dict[str, StoredImage] = {}
         self.notes: list[ImportNote] = []
         self._first_refused: ImportNote | None = None
 
@@ -168,6 +190,17 @@ class _Ingest:
         if note.refused and self._first_refused is None:
             self._first_refused = note
         self._on_note(note)
+
+    def accept(self, taken: Taken) -> None:
+        for note in taken.notes:
+            self.note(note)
+        if taken.sample is not None and taken.image is not None:
+            self._accepted.append(taken.sample)
+            self._images[taken.image.digest] = taken.image
+
+    def stop_if(self, cancelled: Callable[[], bool]) -> None:
+        if cancelled():
+            raise IngestCancelledError("the import was cancelled", self.notes)
 
     def stop_if_refused(self) -> None:
         refused = self._first_refused
@@ -188,19 +221,23 @@ class _Ingest:
             except (CaptionError, FileUnreadableError, FileTooLargeError) as error:
                 self.note(refusal(name, error.reason, str(error)))
                 raise FilesRefusedError(f"{name}: {error}", self.notes) from error
-        self._note_tables(tables, column, {image.file_name for image in plan.images})
+        self._note_tables(tables, column, plan)
         return tuple(tables)
 
-    def _note_tables(
-        self, tables: Sequence[MetadataTable], column: str, image_names: set[str]
-    ) -> None:
-        if self._options.caption_column and not any(table.has_column for table in tables):
+    def _note_tables(self, tables: Sequence[MetadataTable], column: str, plan: ImportPlan) -> None:
+        has_json = any(CaptionSource.JSON in image.sidecars for image in plan.images)
+        has_column = has_json or any(table.has_column for table in tables)
+        if self._options.caption_column and not has_column:
             message = f"no metadata file has the caption column {printable_name(column)}"
             raise FilesRefusedError(message, self.notes)
-        known = {collision_key(name) for name in image_names}
+        known = {collision_key(image.file_name) for image in plan.images}
         for table in tables:
             if not table.has_column:
                 self.note(remark(table.source, "METADATA_IGNORED", f"no column {column}"))
+            if table.without_tags:
+                first = printable_name(table.without_tags[0])
+                message = f"tags of {len(table.without_tags)} rows are no list, first {first}"
+                self.note(remark(table.source, "TAGS_IGNORED", message))
             absent = [name for name in table.file_names if collision_key(name) not in known]
             if absent:
                 message = (
@@ -208,86 +245,13 @@ class _Ingest:
                 )
                 self.note(remark(table.source, "METADATA_WITHOUT_IMAGE", message))
 
-    def take(self, image: PlannedImage, tables: Sequence[MetadataTable]) -> int:
-        """Accept or refuse one image; returns its size in bytes, 0 where it was not read."""
-        name = image.file_name
-        try:
-            data = self._source.read(name, MAX_FILE_BYTES)
-        except (FileUnreadableError, FileTooLargeError) as error:
-            self.note(refusal(name, error.reason, str(error)))
-            return 0
-        if self._is_taken(name, data):
-            return len(data)
-        caption = self._caption(image, tables)
-        if caption is None:
-            return len(data)
-        try:
-            facts = self._verifier.verify(data)
-        except ImageRefusedError as error:
-            self.note(refusal(name, error.reason, str(error)))
-            return len(data)
-        self._note_facts(name, facts, caption)
-        self._accepted.append(_sample(name, data, self._blobs.put(data), facts, caption))
-        return len(data)
-
-    def _is_taken(self, name: str, data: bytes) -> bool:
-        """Note and leave out what the dataset holds already, or something else of its name."""
-        before = self._existing.get(name)
-        if before is not None and before.image_digest == digest_of(data):
-            self.note(remark(name, "ALREADY_PRESENT", "the sample stays as it is"))
-            return True
-        taken = self._taken_stems.get(stem_key(name))
-        if taken is not None:
-            message = f"the dataset holds another image as {taken}"
-            self.note(refusal(name, "NAME_TAKEN", message))
-        return taken is not None
-
-    def _caption(
-        self, image: PlannedImage, tables: Sequence[MetadataTable]
-    ) -> ResolvedCaption | None:
-        """None where it was refused, and the image with it."""
-        readers = {
-            source: partial(self._source.read, sidecar, MAX_SIDECAR_BYTES)
-            for source, sidecar in image.sidecars.items()
-        }
-        try:
-            return resolve_caption(image.file_name, sidecars=readers, tables=tables)
-        except (CaptionError, FileUnreadableError, FileTooLargeError) as error:
-            winners = [image.sidecars[s] for s in SIDECAR_SOURCES if s in image.sidecars]
-            for sidecar in winners[:1]:
-                self.note(refusal(sidecar, error.reason, str(error)))
-            message = f"its caption is refused: {error}"
-            self.note(refusal(image.file_name, error.reason, message))
-            return None
-
-    def _note_facts(self, name: str, facts: ImageFacts, caption: ResolvedCaption) -> None:
-        announced = SUFFIXES[PurePosixPath(name).suffix.lower()]
-        if MEDIA_TYPES[announced] != facts.media_type:
-            self.note(remark(name, "SUFFIX_WRONG", f"the content is {facts.format}"))
-        for image_note in facts.notes:
-            self.note(remark(name, image_note.reason, image_note.message))
-        for caption_note in caption.notes:
-            self.note(remark(name, caption_note.reason, caption_note.message))
-
     def result(self) -> IngestResult:
-        manifest = Manifest.of([*self._existing.values(), *self._accepted])
+        manifest = Manifest.of([*self._existing.samples, *self._accepted])
         if not manifest.samples:
             raise NothingImportedError("no image was accepted", self.notes)
         return IngestResult(
-            manifest=manifest, num_accepted=len(self._accepted), notes=tuple(self.notes)
+            manifest=manifest,
+            num_accepted=len(self._accepted),
+            images=tuple(self._images.values()),
+            notes=tuple(self.notes),
         )
-
-
-def _sample(
-    name: str, data: bytes, digest: str, facts: ImageFacts, caption: ResolvedCaption
-) -> Sample:
-    return Sample(
-        file_name=name,
-        image_digest=digest,
-        size_bytes=len(data),
-        media_type=facts.media_type,
-        width=facts.width,
-        height=facts.height,
-        caption=caption.text,
-        caption_source=caption.source.value,
-    )

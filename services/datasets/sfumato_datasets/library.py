@@ -1,12 +1,23 @@
-"""Versions of datasets: what they are made of, and how they are read back."""
+"""Versions of datasets: what is said of them, and how their samples are read back."""
 
-import bisect
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Protocol
+from functools import lru_cache
+from typing import ClassVar, Final
 
-from sfumato_datasets.manifest import Manifest, Sample
+from sfumato_datasets.manifest import (
+    Block,
+    Manifest,
+    ManifestIndex,
+    ReadBlob,
+    Sample,
+    read_block,
+    read_manifest,
+)
+
+NUM_CACHED_BLOCKS: Final = 64
+NUM_CACHED_INDICES: Final = 16
 
 
 class ImportMode(Enum):
@@ -22,16 +33,6 @@ class DatasetNotEmptyError(Exception):
     reason: ClassVar[str] = "DATASET_NOT_EMPTY"
 
 
-class ManifestBlobs(Protocol):
-    """Where manifests are kept, by digest."""
-
-    def put(self, data: bytes) -> str:
-        """Store the bytes, unless they are there, and return `sha256:` and their digest."""
-
-    def get(self, digest: str) -> bytes:
-        """The bytes of that digest; raises LookupError where there are none."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VersionContents:
     """What is said of a version without reading its manifest. `size_bytes` is of all images."""
@@ -42,13 +43,26 @@ class VersionContents:
     num_captioned: int
 
 
-def contents_of(manifest: Manifest) -> VersionContents:
-    return VersionContents(
-        digest=manifest.digest,
-        num_samples=len(manifest.samples),
-        size_bytes=sum(sample.size_bytes for sample in manifest.samples),
-        num_captioned=sum(1 for sample in manifest.samples if sample.caption),
-    )
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleFilter:
+    """Samples that fit everything that is set; without anything it is all samples."""
+
+    caption_contains: str = ""
+    tag: str = ""
+    missing_caption: bool = False
+
+    def fits(self, sample: Sample) -> bool:
+        """Whether the sample is meant."""
+        wanted = self.caption_contains.casefold()
+        captions = (sample.caption, *sample.caption_variants)
+        return (
+            (not wanted or any(wanted in caption.casefold() for caption in captions))
+            and (not self.tag or self.tag in sample.tags)
+            and not (self.missing_caption and sample.caption)
+        )
+
+
+EVERY_SAMPLE: Final = SampleFilter()
 
 
 def check_mode(mode: ImportMode, latest: VersionContents | None) -> None:
@@ -61,23 +75,39 @@ def check_mode(mode: ImportMode, latest: VersionContents | None) -> None:
         raise DatasetNotEmptyError(f"the dataset holds {latest.num_samples} samples")
 
 
-def store_manifest(manifest: Manifest, blobs: ManifestBlobs) -> VersionContents:
-    """Keep the manifest as a blob; its digest names the version's contents."""
-    blobs.put(manifest.to_bytes())
-    return contents_of(manifest)
+class ManifestReader:
+    """Reads stored manifests, whole or in part; a few parts are kept, since they never change.
 
-
-def load_manifest(digest: str, blobs: ManifestBlobs) -> Manifest:
-    """Read a stored manifest.
-
-    Raises:
-        ManifestError: the bytes are not those that were stored.
-        LookupError: there is none.
+    Every method raises ManifestError for bytes that are not those that were stored, and LookupError
+    where there are none. For use by any number of threads.
     """
-    return Manifest.from_bytes(blobs.get(digest), digest=digest)
 
+    def __init__(self, read_blob: ReadBlob) -> None:
+        self._read_blob = read_blob
+        self._index: Callable[[str], ManifestIndex] = lru_cache(NUM_CACHED_INDICES)(
+            lambda digest: ManifestIndex.from_bytes(read_blob(digest), digest=digest)
+        )
+        self._block: Callable[[str], Block] = lru_cache(NUM_CACHED_BLOCKS)(
+            lambda digest: read_block(read_blob(digest), digest=digest)
+        )
 
-def samples_after(manifest: Manifest, file_name: str, limit: int) -> Sequence[Sample]:
-    """At most `limit` samples whose names come after `file_name`; an empty name is the start."""
-    start = bisect.bisect_right(manifest.samples, file_name, key=lambda sample: sample.file_name)
-    return manifest.samples[start : start + limit]
+    def manifest(self, digest: str) -> Manifest:
+        """All samples."""
+        return read_manifest(digest, self._read_blob)
+
+    def index(self, digest: str) -> ManifestIndex:
+        """The blocks of a manifest."""
+        return self._index(digest)
+
+    def block(self, digest: str) -> Block:
+        """The samples of a block."""
+        return self._block(digest)
+
+    def samples_after(
+        self, digest: str, file_name: str, *, fitting: SampleFilter = EVERY_SAMPLE
+    ) -> Iterator[Sample]:
+        """Samples with names after `file_name`, by name; an empty one is the start."""
+        for block in self._index(digest).blocks_after(file_name):
+            for sample in self._block(block.digest).samples:
+                if sample.file_name > file_name and fitting.fits(sample):
+                    yield sample

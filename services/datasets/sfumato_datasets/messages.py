@@ -1,14 +1,19 @@
-"""The messages of ``sfumato.datasets.v1``, from the service's records and back."""
+"""The messages of imports, from the service's records and back."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
-from sfumato.blobs.v1 import blobs_pb2
-from sfumato.datasets.v1 import datasets_pb2, imports_pb2, versions_pb2
-from sfumato_chassis.job_messages import event_header, job_status, shared_event, timestamp
+from sfumato.datasets.v1 import imports_pb2
+from sfumato_chassis.errors import InvalidArgument
+from sfumato_chassis.job_messages import event_header, job_status, shared_event
 from sfumato_chassis.jobs import Event, Job
-from sfumato_datasets.manifest import Sample
-from sfumato_datasets.storage import Dataset, ImportRecord, Version
+from sfumato_datasets.captions import DEFAULT_COLUMN
+from sfumato_datasets.examples import UnknownExampleError, example_request
+from sfumato_datasets.hub import DEFAULT_SPLIT, HubRequest
+from sfumato_datasets.import_rows import ImportRecord
+from sfumato_datasets.library_messages import version_message
+from sfumato_datasets.storage import Version
 
 IMPORT_MODES = {
     imports_pb2.IMPORT_MODE_UNSPECIFIED: "require_empty",
@@ -19,11 +24,6 @@ IMPORT_MODES = {
 
 def import_record(request: imports_pb2.CreateImportRequest, owner: str) -> ImportRecord:
     """What a request asks for; its job is not known yet."""
-    source: dict[str, Any]
-    if request.HasField("folder"):
-        source = {"folder": request.folder.path}
-    else:
-        source = {"files": [[file.file_name, file.digest] for file in request.upload.files]}
     skip = request.refused_files == imports_pb2.REFUSED_FILE_POLICY_SKIP
     return ImportRecord(
         job="",
@@ -32,8 +32,63 @@ def import_record(request: imports_pb2.CreateImportRequest, owner: str) -> Impor
         mode=IMPORT_MODES[request.mode],
         refused_files="SKIP" if skip else "STOP",
         caption_column=request.caption_column if request.HasField("caption_column") else None,
-        source=source,
+        all_captions=request.all_captions,
+        source=import_source(request),
     )
+
+
+def import_source(request: imports_pb2.CreateImportRequest) -> dict[str, Any]:
+    """Where a request asks to read from, as an import's row has it. Raises InvalidArgument."""
+    match request.WhichOneof("source"):
+        case "folder":
+            return {"folder": request.folder.path}
+        case "upload":
+            return {"files": uploads(request.upload.files)}
+        case "archive":
+            return {"archives": uploads(request.archive.files)}
+        case "hub":
+            return {"hub": asdict(hub_request(request))}
+    try:
+        asked = example_request(request.example.name)
+    except UnknownExampleError as error:
+        raise InvalidArgument.field("example.name", str(error)) from error
+    return {"hub": asdict(asked), "example": request.example.name}
+
+
+def uploads(files: Sequence[imports_pb2.UploadedFile]) -> list[list[str]]:
+    """Name and digest of each."""
+    return [[file.file_name, file.digest] for file in files]
+
+
+def hub_request(request: imports_pb2.CreateImportRequest) -> HubRequest:
+    """What is asked of the Hub."""
+    asked = request.hub
+    return HubRequest(
+        id=asked.id,
+        revision=asked.revision or None,
+        folder=asked.folder,
+        split=asked.split or DEFAULT_SPLIT,
+        image_column=asked.image_column or None,
+        caption_column=request.caption_column or None,
+        max_samples=asked.max_samples if asked.HasField("max_samples") else None,
+    )
+
+
+def source_fields(record: ImportRecord) -> dict[str, Any]:
+    """Where an import reads from, as fields of its message."""
+    source = record.source
+    if "folder" in source:
+        return {"folder": imports_pb2.FolderSource(path=source["folder"])}
+    if "archives" in source:
+        files = [imports_pb2.UploadedFile(file_name=n, digest=d) for n, d in source["archives"]]
+        return {"archive": imports_pb2.ArchiveSource(files=files)}
+    if "example" in source:
+        return {"example": imports_pb2.ExampleSource(name=source["example"])}
+    if "hub" in source:
+        known = imports_pb2.HubSource.DESCRIPTOR.fields_by_name
+        asked = {name: value for name, value in source["hub"].items() if name in known}
+        return {"hub": imports_pb2.HubSource(**asked)}
+    return {}
 
 
 def import_message(
@@ -53,9 +108,14 @@ def import_message(
             num_files_done=record.num_files_done,
             num_files=record.num_files,
             num_bytes_done=record.num_bytes_done,
+            num_bytes_fetched=record.num_bytes_fetched,
+            num_bytes_to_fetch=record.num_bytes_to_fetch,
         ),
         notes=[imports_pb2.ImportNote(**note.data) for note in notes],
         version=None if version is None else version_message(version),
+        caption_column=record.caption_column or DEFAULT_COLUMN,
+        all_captions=record.all_captions,
+        **source_fields(record),
     )
 
 
@@ -68,6 +128,9 @@ def event_message(event: Event) -> imports_pb2.ImportEvent:
             return imports_pb2.ImportEvent(header=header, progress=progress)
         case "note":
             return imports_pb2.ImportEvent(header=header, note=imports_pb2.ImportNote(**event.data))
+        case "revision_pinned":
+            pinned = imports_pb2.RevisionPinned(**event.data)
+            return imports_pb2.ImportEvent(header=header, revision_pinned=pinned)
     fields: dict[str, Any] = {event.kind: shared_event(event)}
     return imports_pb2.ImportEvent(header=header, **fields)
 
@@ -75,46 +138,3 @@ def event_message(event: Event) -> imports_pb2.ImportEvent:
 def succeeded_message(event: Event, finished: imports_pb2.Import) -> imports_pb2.ImportEvent:
     """The event that tells of the version that an import made."""
     return imports_pb2.ImportEvent(header=event_header(event), succeeded=finished.version)
-
-
-def dataset_message(dataset: Dataset) -> datasets_pb2.Dataset:
-    """A dataset."""
-    return datasets_pb2.Dataset(
-        name=dataset.name,
-        owner=dataset.owner,
-        etag=dataset.etag,
-        latest_version=version_message(dataset.latest),
-        create_time=timestamp(dataset.create_time),
-        update_time=timestamp(dataset.update_time),
-    )
-
-
-def version_message(version: Version) -> versions_pb2.DatasetVersion:
-    """A version."""
-    return versions_pb2.DatasetVersion(
-        dataset=version.dataset,
-        number=version.number,
-        digest=version.digest,
-        num_samples=version.num_samples,
-        size_bytes=version.size_bytes,
-        num_captioned=version.num_captioned,
-        create_time=timestamp(version.create_time),
-    )
-
-
-def sample_message(sample: Sample) -> datasets_pb2.Sample:
-    """A sample."""
-    return datasets_pb2.Sample(
-        file_name=sample.file_name,
-        image=blobs_pb2.BlobRef(
-            digest=sample.image_digest,
-            size_bytes=sample.size_bytes,
-            media_type=sample.media_type,
-        ),
-        width=sample.width,
-        height=sample.height,
-        caption=sample.caption,
-        caption_source=sample.caption_source,
-        mask=None if sample.mask_digest is None else blobs_pb2.BlobRef(digest=sample.mask_digest),
-        tags=sample.tags,
-    )

@@ -1,6 +1,6 @@
 """What an import will do with each file, decided from the names alone."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
@@ -52,6 +52,8 @@ def plan_import(entries: Sequence[SourceEntry]) -> ImportPlan:
     for entry in entries:
         if entry.kind is FileKind.FOLDER:
             notes.append(remark(entry.name, "FOLDER_IGNORED", "only files at the top are read"))
+        elif entry.kind is FileKind.SYSTEM:
+            notes.append(remark(entry.name, "FILE_IGNORED", "hidden, or of an operating system"))
         elif entry.kind is FileKind.OTHER:
             notes.append(refusal(entry.name, "FILE_UNREADABLE", "no regular file"))
             irregular.append(entry.name)
@@ -60,14 +62,9 @@ def plan_import(entries: Sequence[SourceEntry]) -> ImportPlan:
     safe_names, name_notes = _refuse_names(names)
     media = [name for name in safe_names if _suffix(name) in SUFFIXES]
     twins = sharing_stem([name for name in names if _suffix(name) in SUFFIXES])
-    bad_sidecars = {
-        (stem_key(name), _suffix(name)): name
-        for name in {*names, *irregular}.difference(safe_names)
-        if _suffix(name) in _SIDECARS
-    }
-    sidecars = {
-        (stem_key(name), _suffix(name)): name for name in safe_names if _suffix(name) in _SIDECARS
-    }
+    json_names = {entry.name for entry in entries if entry.is_sidecar}
+    bad_sidecars = _sidecars({*names, *irregular}.difference(safe_names), json_names)
+    sidecars = _sidecars(safe_names, json_names)
     notes += name_notes
     images: list[PlannedImage] = []
     for name in sorted(media):
@@ -79,14 +76,10 @@ def plan_import(entries: Sequence[SourceEntry]) -> ImportPlan:
         images.append(
             PlannedImage(
                 file_name=name,
-                sidecars={
-                    source: sidecars[stem, suffix]
-                    for suffix, source in _SIDECARS.items()
-                    if (stem, suffix) in sidecars
-                },
+                sidecars=sidecars.get(stem, {}),
             )
         )
-    notes += _notes_on_others(safe_names, {stem_key(name) for name in media})
+    notes += _notes_on_others(safe_names, json_names, {stem_key(name) for name in media})
     return ImportPlan(
         images=tuple(images),
         metadata=tuple(source for source in METADATA_SOURCES if source.value in safe_names),
@@ -118,19 +111,31 @@ def _refuse_names(names: Sequence[str]) -> tuple[list[str], list[ImportNote]]:
 def _image_problem(
     name: str,
     twins: Mapping[str, tuple[str, ...]],
-    bad_sidecars: Mapping[tuple[str, str], str],
+    bad_sidecars: Mapping[str, Mapping[CaptionSource, str]],
 ) -> ImportNote | None:
     if name in twins:
         return refusal(name, "STEM_DUPLICATE", f"same stem as {_listed(twins[name])}")
-    for suffix in _SIDECARS:
-        sidecar = bad_sidecars.get((stem_key(name), suffix))
-        if sidecar is not None:
-            message = f"its caption file {printable_name(sidecar)} is refused"
-            return refusal(name, "CAPTION_REFUSED", message)
+    for sidecar in bad_sidecars.get(stem_key(name), {}).values():
+        message = f"its caption file {printable_name(sidecar)} is refused"
+        return refusal(name, "CAPTION_REFUSED", message)
     return None
 
 
-def _notes_on_others(names: Iterable[str], image_stems: set[str]) -> list[ImportNote]:
+def _sidecars(
+    names: Iterable[str], json_names: Container[str]
+) -> Mapping[str, Mapping[CaptionSource, str]]:
+    """Those of the names that are sidecars, by stem and then by what they are."""
+    found: dict[str, dict[CaptionSource, str]] = {}
+    for name in sorted(names):
+        source = CaptionSource.JSON if name in json_names else _SIDECARS.get(_suffix(name))
+        if source is not None:
+            found.setdefault(stem_key(name), {})[source] = name
+    return found
+
+
+def _notes_on_others(
+    names: Iterable[str], json_names: Container[str], image_stems: set[str]
+) -> list[ImportNote]:
     notes: list[ImportNote] = []
     metadata_names = [source.value for source in METADATA_SOURCES]
     for name in names:
@@ -139,7 +144,7 @@ def _notes_on_others(names: Iterable[str], image_stems: set[str]) -> list[Import
             continue
         if suffix in _MEDIA_NOT_READ:
             notes.append(refusal(name, "MEDIA_UNSUPPORTED", f"{suffix} files are not read"))
-        elif suffix not in _SIDECARS:
+        elif suffix not in _SIDECARS and name not in json_names:
             notes.append(remark(name, "FILE_IGNORED", "neither an image nor a caption"))
         elif stem_key(name) not in image_stems:
             notes.append(remark(name, "CAPTION_WITHOUT_IMAGE", "no image has this stem"))

@@ -2,13 +2,39 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import fields
+from dataclasses import asdict, dataclass, field
 
 from sfumato_chassis.job_store import Fenced
 from sfumato_chassis.jobs import NewEvent
 from sfumato_datasets.notes import ImportNote, IngestProgress
+
+
+@dataclass(kw_only=True, slots=True)
+class Told:
+    """What has been told since the last time it was taken."""
+
+    revision: str | None = None
+    notes: list[ImportNote] = field(default_factory=list)
+    progress: dict[str, int] = field(default_factory=dict)
+
+    def before(self, later: "Told") -> "Told":
+        """This, with what was told after it."""
+        return Told(
+            revision=later.revision or self.revision,
+            notes=[*self.notes, *later.notes],
+            progress={**self.progress, **later.progress},
+        )
+
+    def events(self) -> list[NewEvent]:
+        """As events: every note, and only the newest progress."""
+        events = [NewEvent(kind="note", data=note_data(note)) for note in self.notes]
+        if self.revision is not None:
+            events.insert(0, NewEvent(kind="revision_pinned", data={"revision": self.revision}))
+        if self.progress:
+            events.append(NewEvent(kind="progress", data=dict(self.progress)))
+        return events
 
 
 class Report:
@@ -16,23 +42,27 @@ class Report:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._notes: list[ImportNote] = []
-        self._progress: IngestProgress | None = None
+        self._told = Told()
         self._taking = asyncio.Lock()
         self.cancelled = threading.Event()
 
     def note(self, note: ImportNote) -> None:
         """Called by the thread."""
         with self._lock:
-            self._notes.append(note)
+            self._told.notes.append(note)
 
     def progress(self, progress: IngestProgress) -> None:
         """Called by the thread."""
         with self._lock:
-            self._progress = progress
+            self._told.progress = asdict(progress)
+
+    def pinned(self, revision: str) -> None:
+        """Called by the thread: at which commit it reads."""
+        with self._lock:
+            self._told.revision = revision
 
     @asynccontextmanager
-    async def taking(self) -> AsyncIterator[Sequence[NewEvent]]:
+    async def taking(self) -> AsyncIterator[list[NewEvent]]:
         """The events since the last time: every note, and the newest progress.
 
         Whoever takes them appends them within; nobody else takes any meanwhile. Where that fails they
@@ -40,26 +70,15 @@ class Report:
         """
         async with self._taking:
             with self._lock:
-                notes, progress = self._notes, self._progress
-                self._notes, self._progress = [], None
+                told, self._told = self._told, Told()
             try:
-                yield events_of(notes, progress)
+                yield told.events()
             except Fenced:
                 raise
             except BaseException:
                 with self._lock:
-                    self._notes[:0] = notes
-                    self._progress = self._progress or progress
+                    self._told = told.before(self._told)
                 raise
-
-
-def events_of(notes: Sequence[ImportNote], progress: IngestProgress | None) -> list[NewEvent]:
-    """What is taken, as events."""
-    events = [NewEvent(kind="note", data=note_data(note)) for note in notes]
-    if progress is not None:
-        data = {field.name: getattr(progress, field.name) for field in fields(progress)}
-        events.append(NewEvent(kind="progress", data=data))
-    return events
 
 
 def note_data(note: ImportNote) -> dict[str, object]:

@@ -1,100 +1,71 @@
 """``sfumato.datasets.v1.DatasetsService``: converts, delegates, converts."""
 
-from collections.abc import AsyncIterator, Sequence
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection
-
-from sfumato.datasets.v1 import datasets_pb2, datasets_pb2_grpc, imports_pb2, versions_pb2
+from sfumato.datasets.v1 import (
+    datasets_pb2,
+    editing_pb2,
+    export_pb2,
+    statistics_pb2,
+    versions_pb2,
+)
+from sfumato.datasets.v1.versions_pb2 import VersionRef
 from sfumato_chassis.errors import InvalidArgument
-from sfumato_chassis.job_messages import interruption_policy, timestamp
-from sfumato_chassis.job_queries import select_events
-from sfumato_chassis.job_surface import JobSurface
-from sfumato_chassis.jobs import Event, InterruptionPolicy, Job
-from sfumato_chassis.paging import cut_page, decode_token, page_size, rows_that_fit
+from sfumato_chassis.job_messages import timestamp
+from sfumato_chassis.paging import Page, cut_page, decode_token, page_size, rows_that_fit
 from sfumato_chassis.pipeline import current_principal
 from sfumato_chassis.platform import Platform
 from sfumato_chassis.request_messages import request_of
-from sfumato_datasets import messages, storage
+from sfumato_datasets import storage
+from sfumato_datasets.editing import Edit
 from sfumato_datasets.engine import ImportEngine
-from sfumato_datasets.library import samples_after
-from sfumato_datasets.manifest import Manifest
-from sfumato_datasets.names import DatasetNameError, check_dataset_name
+from sfumato_datasets.examples import EXAMPLES
+from sfumato_datasets.images import PREVIEWS_MEDIA_TYPE
+from sfumato_datasets.import_servicer import ImportMethods
+from sfumato_datasets.library import EVERY_SAMPLE
+from sfumato_datasets.library_messages import (
+    EXPORT_FORMATS,
+    THUMBNAIL_SIDES,
+    archive_message,
+    dataset_message,
+    difference_message,
+    edit_of,
+    example_message,
+    group_message,
+    sample_filter,
+    sample_message,
+    statistics_message,
+    version_message,
+)
+from sfumato_datasets.parts import Parts
 
 DEFAULT_PIN = timedelta(hours=1)
 MAX_PIN = timedelta(hours=24)
-MAX_NOTES = 500
-"""So many stand in an import; the watch has all."""
 MIN_PIN = timedelta(seconds=1)
 
+Listed = TypeVar("Listed")
 
-class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
-    """Datasets and their imports."""
 
-    def __init__(self, platform: Platform, engine: ImportEngine) -> None:
+class PagedRequest(Protocol):
+    """Asks for a page."""
+
+    @property
+    def page_size(self) -> int: ...
+    @property
+    def page_token(self) -> str: ...
+
+
+class DatasetsServicer(ImportMethods):
+    """Imports, and what they make."""
+
+    def __init__(self, platform: Platform, engine: ImportEngine, parts: Parts) -> None:
+        super().__init__(platform, engine)
         self._platform = platform
-        self._engine = engine
-        self._imports = JobSurface(
-            platform,
-            engine.jobs,
-            imports_pb2.Import,
-            resource=select_import,
-            listed=partial(select_import, with_notes=False),
-            event=messages.event_message,
-            succeeded=messages.succeeded_message,
-        )
-
-    async def CreateImport(
-        self, request: imports_pb2.CreateImportRequest, context: Any
-    ) -> imports_pb2.CreateImportResponse:
-        owner = current_principal().name
-        check_name("dataset", request.dataset)
-        record = messages.import_record(request, owner)
-        if request.validate_only:
-            await self._engine.validate(record)
-            return imports_pb2.CreateImportResponse(
-                import_job=messages.import_message(None, record, None, [])
-            )
-        policy = interruption_policy(request.interruption_policy, InterruptionPolicy.AUTO)
-        job, deduplicated = await self._engine.create(request_of(request, owner), record, policy)
-        return imports_pb2.CreateImportResponse(
-            import_job=await self._imports.of(job), deduplicated=deduplicated
-        )
-
-    async def GetImport(
-        self, request: imports_pb2.GetImportRequest, context: Any
-    ) -> imports_pb2.GetImportResponse:
-        return imports_pb2.GetImportResponse(import_job=await self._imports.get(request.name))
-
-    async def ListImports(
-        self, request: imports_pb2.ListImportsRequest, context: Any
-    ) -> imports_pb2.ListImportsResponse:
-        imports, token = await self._imports.list(request)
-        return imports_pb2.ListImportsResponse(imports=imports, next_page_token=token)
-
-    async def WaitImport(
-        self, request: imports_pb2.WaitImportRequest, context: Any
-    ) -> imports_pb2.WaitImportResponse:
-        return imports_pb2.WaitImportResponse(import_job=await self._imports.wait(request))
-
-    def WatchImport(
-        self, request: imports_pb2.WatchImportRequest, context: Any
-    ) -> AsyncIterator[imports_pb2.WatchImportResponse]:
-        return self._imports.watch(request, imports_pb2.WatchImportResponse)
-
-    async def CancelImport(
-        self, request: imports_pb2.CancelImportRequest, context: Any
-    ) -> imports_pb2.CancelImportResponse:
-        job = await self._engine.cancel(request.name, current_principal().name)
-        return imports_pb2.CancelImportResponse(import_job=await self._imports.of(job))
-
-    async def DeleteImport(
-        self, request: imports_pb2.DeleteImportRequest, context: Any
-    ) -> imports_pb2.DeleteImportResponse:
-        await self._engine.delete(request.name, current_principal().name)
-        return imports_pb2.DeleteImportResponse()
+        self._parts = parts
 
     async def GetDataset(
         self, request: datasets_pb2.GetDatasetRequest, context: Any
@@ -103,7 +74,7 @@ class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
         dataset = await self._platform.database.read(
             lambda connection: storage.get_dataset(connection, owner, request.name)
         )
-        return datasets_pb2.GetDatasetResponse(dataset=messages.dataset_message(dataset))
+        return datasets_pb2.GetDatasetResponse(dataset=dataset_message(dataset))
 
     async def GetDatasetVersion(
         self, request: datasets_pb2.GetDatasetVersionRequest, context: Any
@@ -114,7 +85,7 @@ class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
                 connection, owner, reference.dataset, version_number(reference)
             )
         )
-        return datasets_pb2.GetDatasetVersionResponse(version=messages.version_message(version))
+        return datasets_pb2.GetDatasetVersionResponse(version=version_message(version))
 
     async def ListDatasetVersions(
         self, request: datasets_pb2.ListDatasetVersionsRequest, context: Any
@@ -129,7 +100,7 @@ class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
             )
         )
         return datasets_pb2.ListDatasetVersionsResponse(
-            versions=[messages.version_message(version) for version in page.rows],
+            versions=[version_message(version) for version in page.rows],
             next_page_token=page.next_page_token,
         )
 
@@ -145,35 +116,35 @@ class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
             )
         )
         return datasets_pb2.ListDatasetsResponse(
-            datasets=[messages.dataset_message(dataset) for dataset in page.rows],
+            datasets=[dataset_message(dataset) for dataset in page.rows],
             next_page_token=page.next_page_token,
         )
 
     async def ListSamples(
         self, request: datasets_pb2.ListSamplesRequest, context: Any
     ) -> datasets_pb2.ListSamplesResponse:
-        version, manifest = await self._read_version(request.version)
-        query = {"list": "sample", "version": version.digest}
-        after = ""
-        if request.page_token:
-            after = str(decode_token(query, request.page_token, [str])[0])
+        version = await self._version(request.version)
+        fitting = sample_filter(request.filter)
+        query = {"list": "sample", "version": version.digest, "filter": repr(fitting)}
         size = page_size(request.page_size)
-        rows = samples_after(manifest, after, size + 1)
-        fitting = rows_that_fit(rows[:size], lambda row: messages.sample_message(row).ByteSize())
-        page = cut_page(rows, len(fitting), query, lambda sample: [sample.file_name])
+        rows = await self._parts.reading.samples(
+            version, after=last_name(query, request.page_token), limit=size + 1, fitting=fitting
+        )
+        fitting_rows = rows_that_fit(rows[:size], lambda row: sample_message(row).ByteSize())
+        page = cut_page(rows, len(fitting_rows), query, lambda sample: [sample.file_name])
         return datasets_pb2.ListSamplesResponse(
-            version=messages.version_message(version),
-            samples=[messages.sample_message(sample) for sample in page.rows],
+            version=version_message(version),
+            samples=[sample_message(sample) for sample in page.rows],
             next_page_token=page.next_page_token,
         )
 
     async def StreamSamples(
         self, request: datasets_pb2.StreamSamplesRequest, context: Any
     ) -> AsyncIterator[datasets_pb2.StreamSamplesResponse]:
-        version, manifest = await self._read_version(request.version)
-        yield datasets_pb2.StreamSamplesResponse(version=messages.version_message(version))
-        for sample in manifest.samples:
-            yield datasets_pb2.StreamSamplesResponse(sample=messages.sample_message(sample))
+        version = await self._version(request.version)
+        yield datasets_pb2.StreamSamplesResponse(version=version_message(version))
+        async for sample in self._parts.reading.stream(version):
+            yield datasets_pb2.StreamSamplesResponse(sample=sample_message(sample))
 
     async def PinVersion(
         self, request: datasets_pb2.PinVersionRequest, context: Any
@@ -194,61 +165,191 @@ class DatasetsServicer(datasets_pb2_grpc.DatasetsServiceServicer):
             )
         )
         return datasets_pb2.PinVersionResponse(
-            version=messages.version_message(version), expire_time=timestamp(expire_time)
+            version=version_message(version), expire_time=timestamp(expire_time)
         )
 
     async def UnpinVersion(
         self, request: datasets_pb2.UnpinVersionRequest, context: Any
     ) -> datasets_pb2.UnpinVersionResponse:
-        number = version_number(request.version)
-        if number is None:
-            raise InvalidArgument.field("version.number", "must be set")
-        owner = current_principal().name
-        await self._platform.database.write(
-            lambda connection: storage.unpin_version(
-                connection, owner, request.version.dataset, number, holder=request.holder
-            )
+        number = required_number(request.version)
+        await self._parts.editor.unpin(
+            current_principal().name, request.version.dataset, number, holder=request.holder
         )
         return datasets_pb2.UnpinVersionResponse()
 
-    async def _read_version(
-        self, reference: versions_pb2.VersionRef
-    ) -> tuple[storage.Version, Manifest]:
+    async def EditDataset(
+        self, request: datasets_pb2.EditDatasetRequest, context: Any
+    ) -> datasets_pb2.EditDatasetResponse:
+        outcome = await self._parts.editor.edit(
+            request_of(request, current_principal().name),
+            request.dataset,
+            request.etag,
+            edits_of(request.edits),
+            validate_only=request.validate_only,
+        )
+        return datasets_pb2.EditDatasetResponse(
+            dataset=dataset_message(outcome.dataset),
+            num_samples_changed=outcome.num_changed,
+            deduplicated=outcome.deduplicated,
+            version=version_message(outcome.version),
+        )
+
+    async def DeleteDataset(
+        self, request: datasets_pb2.DeleteDatasetRequest, context: Any
+    ) -> datasets_pb2.DeleteDatasetResponse:
+        pending = await self._parts.editor.delete_dataset(
+            current_principal().name, request.name, etag=request.etag, after_use=request.after_use
+        )
+        return datasets_pb2.DeleteDatasetResponse(pending=pending)
+
+    async def DeleteDatasetVersion(
+        self, request: versions_pb2.DeleteDatasetVersionRequest, context: Any
+    ) -> versions_pb2.DeleteDatasetVersionResponse:
+        pending = await self._parts.editor.delete_version(
+            current_principal().name,
+            request.version.dataset,
+            required_number(request.version),
+            after_use=request.after_use,
+        )
+        return versions_pb2.DeleteDatasetVersionResponse(pending=pending)
+
+    async def GetVersionStatistics(
+        self, request: statistics_pb2.GetVersionStatisticsRequest, context: Any
+    ) -> statistics_pb2.GetVersionStatisticsResponse:
+        version = await self._version(request.version)
+        statistics = await self._parts.reading.statistics(version)
+        return statistics_pb2.GetVersionStatisticsResponse(
+            statistics=statistics_message(version, statistics)
+        )
+
+    async def ListDuplicates(
+        self, request: statistics_pb2.ListDuplicatesRequest, context: Any
+    ) -> statistics_pb2.ListDuplicatesResponse:
+        version = await self._version(request.version)
+        duplicates = await self._parts.reading.duplicates(version)
+        near = request.kind == statistics_pb2.DUPLICATE_KIND_NEAR
+        groups = duplicates.near if near else duplicates.content
+        query = {"list": "duplicate", "version": version.digest, "near": str(near)}
+        page = page_after(
+            groups, lambda group: group[0], query, request, size_bytes=lambda group: len(str(group))
+        )
+        return statistics_pb2.ListDuplicatesResponse(
+            groups=[group_message(group) for group in page.rows],
+            next_page_token=page.next_page_token,
+        )
+
+    async def DiffVersions(
+        self, request: datasets_pb2.DiffVersionsRequest, context: Any
+    ) -> datasets_pb2.DiffVersionsResponse:
+        base = await self._version(VersionRef(dataset=request.dataset, number=request.base))
+        number = request.target if request.HasField("target") else None
+        target = await self._version(VersionRef(dataset=request.dataset, number=number))
+        found = await self._parts.reading.differences(base, target)
+        query = {"list": "difference", "base": base.digest, "target": target.digest}
+        page = page_after(
+            found,
+            lambda difference: difference.file_name,
+            query,
+            request,
+            size_bytes=lambda difference: difference_message(difference).ByteSize(),
+        )
+        return datasets_pb2.DiffVersionsResponse(
+            base=version_message(base),
+            target=version_message(target),
+            num_added=sum(1 for each in found if each.base is None),
+            num_removed=sum(1 for each in found if each.target is None),
+            num_changed=sum(1 for each in found if each.base and each.target),
+            differences=[difference_message(each) for each in page.rows],
+            next_page_token=page.next_page_token,
+        )
+
+    async def GetThumbnail(
+        self, request: export_pb2.GetThumbnailRequest, context: Any
+    ) -> export_pb2.GetThumbnailResponse:
+        side = THUMBNAIL_SIDES[request.size]
+        preview, data = await self._parts.reading.thumbnail(
+            current_principal().name, request.image_digest, side
+        )
+        return export_pb2.GetThumbnailResponse(
+            data=data,
+            media_type=PREVIEWS_MEDIA_TYPE,
+            width=preview.width,
+            height=preview.height,
+        )
+
+    async def ExportVersion(
+        self, request: export_pb2.ExportVersionRequest, context: Any
+    ) -> AsyncIterator[export_pb2.ExportVersionResponse]:
+        version = await self._version(request.version)
+        export = await self._parts.exporter.open(
+            version, EXPORT_FORMATS[request.format], offset=request.offset
+        )
+        yield export_pb2.ExportVersionResponse(archive=archive_message(version, export))
+        async for chunk in self._parts.exporter.read(export, request.offset):
+            yield export_pb2.ExportVersionResponse(chunk=chunk)
+
+    async def ListExamples(
+        self, request: export_pb2.ListExamplesRequest, context: Any
+    ) -> export_pb2.ListExamplesResponse:
+        page = page_after(
+            EXAMPLES,
+            lambda example: example.name,
+            {"list": "example"},
+            request,
+            size_bytes=lambda example: example_message(example).ByteSize(),
+        )
+        return export_pb2.ListExamplesResponse(
+            examples=[example_message(example) for example in page.rows],
+            next_page_token=page.next_page_token,
+        )
+
+    async def _version(self, reference: VersionRef) -> storage.Version:
         owner = current_principal().name
-        version = await self._platform.database.read(
+        return await self._platform.database.read(
             lambda connection: storage.get_version(
                 connection, owner, reference.dataset, version_number(reference)
             )
         )
-        return version, await self._engine.importer.manifest(version)
 
 
-def select_import(
-    connection: Connection, job: Job, *, with_notes: bool = True
-) -> imports_pb2.Import:
-    """The whole import of a job."""
-    record = storage.get_import(connection, job.name)
-    notes: Sequence[Event] = ()
-    if with_notes and record.num_notes:
-        notes = select_events(connection, job.name, 0, kind="note", limit=MAX_NOTES)
-    return messages.import_message(job, record, made_version(connection, record), notes)
-
-
-def made_version(connection: Connection, record: storage.ImportRecord) -> storage.Version | None:
-    """The version that an import made, if it has."""
-    if record.version_number is None:
-        return None
-    return storage.get_version(connection, record.owner, record.dataset, record.version_number)
-
-
-def version_number(reference: versions_pb2.VersionRef) -> int | None:
+def version_number(reference: VersionRef) -> int | None:
     """The number in a reference; None for the latest."""
     return reference.number if reference.HasField("number") else None
 
 
-def check_name(field: str, name: str) -> None:
-    """Raises InvalidArgument for what cannot be the name of a dataset."""
-    try:
-        check_dataset_name(name)
-    except DatasetNameError as error:
-        raise InvalidArgument.field(field, str(error)) from error
+def required_number(reference: VersionRef) -> int:
+    """The number in a reference. Raises InvalidArgument where there is none."""
+    number = version_number(reference)
+    if number is None:
+        raise InvalidArgument.field("version.number", "must be set")
+    return number
+
+
+def edits_of(edits: Sequence[editing_pb2.Edit]) -> list[Edit]:
+    """What is to be done. Raises InvalidArgument for a filter that says nothing."""
+    for index, edit in enumerate(edits):
+        if edit.samples.HasField("filter") and sample_filter(edit.samples.filter) == EVERY_SAMPLE:
+            path = f"edits[{index}].samples.filter"
+            raise InvalidArgument.field(path, "must say something; `all` means all samples")
+    return [edit_of(edit) for edit in edits]
+
+
+def last_name(query: Mapping[str, str], token: str) -> str:
+    """The name after which a page begins. Raises InvalidArgument, PAGE_TOKEN_INVALID."""
+    return str(decode_token(query, token, [str])[0]) if token else ""
+
+
+def page_after(
+    rows: Sequence[Listed],
+    name_of: Callable[[Listed], str],
+    query: Mapping[str, str],
+    request: PagedRequest,
+    *,
+    size_bytes: Callable[[Listed], int],
+) -> Page[Listed]:
+    """A page of a list that is at hand, in the order of names."""
+    start = bisect_right(rows, last_name(query, request.page_token), key=name_of)
+    size = page_size(request.page_size)
+    wanted = rows[start : start + size + 1]
+    fitting = rows_that_fit(wanted[:size], size_bytes)
+    return cut_page(wanted, len(fitting), query, lambda row: [name_of(row)])

@@ -14,17 +14,24 @@ from sfumato_chassis.allowed_paths import absence_of
 
 
 class FileKind(Enum):
-    """Only files are read; a symbolic link is OTHER, wherever it points."""
+    """Only files are read; a symbolic link is OTHER, wherever it points.
+
+    SYSTEM is what operating systems put beside files; it is nobody's picture.
+    """
 
     FILE = "file"
     FOLDER = "folder"
     OTHER = "other"
+    SYSTEM = "system"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceEntry:
+    """A name and what is behind it. `is_sidecar`: a `.json` that belongs to the image of its stem."""
+
     name: str
     kind: FileKind = FileKind.FILE
+    is_sidecar: bool = False
 
 
 class PathNotFoundError(Exception):

@@ -1,95 +1,16 @@
-"""The datasets service's tables: datasets, versions, pins, imports."""
+"""The rows of datasets, versions and pins."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Column,
-    Connection,
-    ForeignKeyConstraint,
-    Index,
-    MetaData,
-    Row,
-    String,
-    Table,
-    bindparam,
-    delete,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from sfumato_chassis.blobs import drop_references, set_references
-from sfumato_chassis.database import Timestamp
-from sfumato_chassis.errors import FailedPrecondition, NotFound, Reason
-from sfumato_chassis.jobs import ENDED, Event, Job
+from sfumato_chassis.errors import Aborted, FailedPrecondition, NotFound, Reason
 from sfumato_chassis.paging import Page, read_page
 from sfumato_datasets.library import VersionContents
-
-SERVICE = "datasets"
-
-metadata = MetaData()
-
-datasets = Table(
-    "datasets_datasets",
-    metadata,
-    Column("owner", String(128), primary_key=True),
-    Column("name", String(128), primary_key=True),
-    Column("etag", String(64), nullable=False),
-    Column("latest_number", BigInteger, nullable=False),
-    Column("create_time", Timestamp, nullable=False),
-    Column("update_time", Timestamp, nullable=False),
-)
-
-versions = Table(
-    "datasets_versions",
-    metadata,
-    Column("owner", String(128), primary_key=True),
-    Column("dataset", String(128), primary_key=True),
-    Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("digest", String(71), nullable=False),
-    Column("num_samples", BigInteger, nullable=False),
-    Column("size_bytes", BigInteger, nullable=False),
-    Column("num_captioned", BigInteger, nullable=False),
-    Column("create_time", Timestamp, nullable=False),
-    ForeignKeyConstraint(
-        ["owner", "dataset"], ["datasets_datasets.owner", "datasets_datasets.name"]
-    ),
-)
-
-pins = Table(
-    "datasets_pins",
-    metadata,
-    Column("owner", String(128), primary_key=True),
-    Column("dataset", String(128), primary_key=True),
-    Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("holder", String(128), primary_key=True),
-    Column("expire_time", Timestamp, nullable=False),
-)
-
-imports = Table(
-    "datasets_imports",
-    metadata,
-    Column("job", String(64), primary_key=True),
-    Column("owner", String(128), nullable=False),
-    Column("dataset", String(128), nullable=False),
-    # The dataset's name while the import is not over, else the job's: two at once break this.
-    Column("writes_to", String(128), nullable=False),
-    Column("mode", String(16), nullable=False),
-    Column("refused_files", String(8), nullable=False),
-    Column("caption_column", String(64)),
-    Column("source", JSON, nullable=False),
-    Column("num_files_done", BigInteger, nullable=False),
-    Column("num_files", BigInteger, nullable=False),
-    Column("num_bytes_done", BigInteger, nullable=False),
-    Column("num_notes", BigInteger, nullable=False),
-    Column("version_number", BigInteger),
-    Index("datasets_imports_one_writer", "owner", "writes_to", unique=True),
-)
+from sfumato_datasets.tables import datasets, pins, versions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,6 +24,11 @@ class Version:
     num_samples: int
     size_bytes: int
     num_captioned: int
+    statistics_digest: str
+    duplicates_digest: str
+    num_changed: int
+    created_by: str
+    deletion_pending: bool
     create_time: datetime
 
     @property
@@ -124,89 +50,17 @@ class Dataset:
     name: str
     etag: str
     latest: Version
+    deletion_pending: bool
     create_time: datetime
     update_time: datetime
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ImportRecord:
-    """A row of an import.
+class Pin:
+    """Who keeps a version from being removed."""
 
-    Attributes:
-        source: ``{"folder": path}`` or ``{"files": [[name, digest], ...]}``.
-    """
-
-    job: str
-    owner: str
-    dataset: str
-    mode: str
-    refused_files: str
-    caption_column: str | None
-    source: Mapping[str, Any]
-    num_files_done: int = 0
-    num_files: int = 0
-    num_bytes_done: int = 0
-    num_notes: int = 0
-    version_number: int | None = None
-
-    @property
-    def folder(self) -> str | None:
-        """The server's folder that it reads; None where it reads uploads."""
-        folder: str | None = self.source.get("folder")
-        return folder
-
-
-# Built once: to build it takes as long as to run it.
-_IMPORT = select(*(imports.c[name] for name in ImportRecord.__slots__)).where(
-    imports.c.job == bindparam("job")
-)
-
-
-def insert_import(connection: Connection, record: ImportRecord) -> None:
-    """Adds an import, which holds its dataset, and the uploads that it reads, from then on."""
-    values = {name: getattr(record, name) for name in ImportRecord.__slots__}
-    connection.execute(insert(imports).values(**values, writes_to=record.dataset))
-    digests = [digest for _, digest in record.source.get("files", ())]
-    set_references(connection, SERVICE, f"import:{record.job}", digests)
-
-
-def get_import(connection: Connection, job: str) -> ImportRecord:
-    """The import of a job. Raises NotFound for one that was removed meanwhile."""
-    row = connection.execute(_IMPORT, {"job": job}).one_or_none()
-    if row is None:
-        raise NotFound.resource("import", job)
-    return ImportRecord(**dict(zip(ImportRecord.__slots__, row, strict=True)))
-
-
-def writer_of(connection: Connection, owner: str, dataset: str) -> str | None:
-    """The import that holds a dataset."""
-    return connection.execute(
-        select(imports.c.job).where(imports.c.owner == owner, imports.c.writes_to == dataset)
-    ).scalar_one_or_none()
-
-
-def project_import(connection: Connection, job: Job, events: Sequence[Event]) -> None:
-    """Keeps an import's row in line with its log."""
-    values: dict[str, Any] = {}
-    num_notes = sum(1 for event in events if event.kind == "note")
-    if num_notes:
-        values["num_notes"] = imports.c.num_notes + num_notes
-    for event in events:
-        match event.kind:
-            case "progress":
-                values |= event.data
-            case "succeeded":
-                values |= {"version_number": event.data["number"]}
-    if job.state in ENDED:
-        values["writes_to"] = job.name
-        drop_references(connection, SERVICE, f"import:{job.name}", events[-1].time)
-    if values:
-        connection.execute(update(imports).where(imports.c.job == job.name).values(**values))
-
-
-def remove_import(connection: Connection, job: Job) -> None:
-    """Removes an import's row."""
-    connection.execute(delete(imports).where(imports.c.job == job.name))
+    number: int
+    holder: str
 
 
 def find_dataset(connection: Connection, owner: str, name: str) -> Dataset | None:
@@ -232,9 +86,30 @@ def to_dataset(connection: Connection, row: Row[Any]) -> Dataset:
         name=row.name,
         etag=row.etag,
         latest=get_version(connection, row.owner, row.name, row.latest_number),
+        deletion_pending=row.deletion_pending,
         create_time=row.create_time,
         update_time=row.update_time,
     )
+
+
+def check_takes_new(*subjects: Dataset | Version | None) -> None:
+    """Refuses new use of what is to be removed. Raises FailedPrecondition, DELETION_PENDING."""
+    for subject in subjects:
+        if subject is not None and subject.deletion_pending:
+            raise FailedPrecondition(
+                Reason.DELETION_PENDING, "it is removed when nothing uses it any more"
+            )
+
+
+def check_etag(dataset: Dataset, etag: str) -> None:
+    """Raises Aborted, ETAG_MISMATCH, where the dataset is not as the caller read it."""
+    if dataset.etag != etag:
+        raise changed(dataset.name)
+
+
+def changed(name: str) -> Aborted:
+    """The error of a writer that knows an earlier state of the dataset."""
+    return Aborted(Reason.ETAG_MISMATCH, f"{name} has changed since it was read")
 
 
 def select_datasets(connection: Connection, owner: str, *, size: int, token: str) -> Page[Dataset]:
@@ -265,6 +140,14 @@ def get_version(connection: Connection, owner: str, dataset: str, number: int | 
     return Version(**row._mapping)
 
 
+def find_version_by(connection: Connection, created_by: str) -> Version | None:
+    """The version that an import or an edit made, or None where it is gone."""
+    row = connection.execute(
+        select(versions).where(versions.c.created_by == created_by)
+    ).one_or_none()
+    return None if row is None else Version(**row._mapping)
+
+
 def select_versions(
     connection: Connection, owner: str, dataset: str, *, size: int, token: str
 ) -> Page[Version]:
@@ -281,46 +164,111 @@ def select_versions(
     )
 
 
-def add_version(
-    connection: Connection,
-    owner: str,
-    dataset: str,
-    contents: VersionContents,
-    *,
-    now: datetime,
-    etag: str,
-) -> Version:
-    """Adds the next version, and the dataset with its first."""
-    row = connection.execute(
-        select(datasets.c.latest_number).where(
-            datasets.c.owner == owner, datasets.c.name == dataset
-        )
-    ).one_or_none()
-    version = Version(
-        owner=owner,
-        dataset=dataset,
-        number=1 if row is None else row.latest_number + 1,
-        digest=contents.digest,
-        num_samples=contents.num_samples,
-        size_bytes=contents.size_bytes,
-        num_captioned=contents.num_captioned,
-        create_time=now,
-    )
-    changed = {"etag": etag, "latest_number": version.number, "update_time": now}
-    if row is None:
+def all_versions(connection: Connection, owner: str, dataset: str) -> Sequence[Version]:
+    """Every version of a dataset, by number."""
+    rows = connection.execute(
+        select(versions)
+        .where(versions.c.owner == owner, versions.c.dataset == dataset)
+        .order_by(versions.c.number)
+    ).all()
+    return [Version(**row._mapping) for row in rows]
+
+
+def add_version(connection: Connection, version: Version, *, etag: str) -> None:
+    """Adds the next version, and the dataset with its first.
+
+    Raises:
+        Aborted: ETAG_MISMATCH, it is not the next any more.
+    """
+    owner, dataset, now = version.owner, version.dataset, version.create_time
+    known = find_dataset(connection, owner, dataset)
+    if version.number != (1 if known is None else known.latest.number + 1):
+        raise changed(dataset)
+    values = {"etag": etag, "latest_number": version.number, "update_time": now}
+    if known is None:
         connection.execute(
-            insert(datasets).values(owner=owner, name=dataset, create_time=now, **changed)
+            insert(datasets).values(
+                owner=owner, name=dataset, create_time=now, deletion_pending=False, **values
+            )
         )
     else:
         connection.execute(
             update(datasets)
             .where(datasets.c.owner == owner, datasets.c.name == dataset)
-            .values(**changed)
+            .values(**values)
         )
     connection.execute(
         insert(versions).values({name: getattr(version, name) for name in Version.__slots__})
     )
-    return version
+
+
+def set_deletion_pending(
+    connection: Connection, dataset: Dataset, number: int | None, *, etag: str, now: datetime
+) -> None:
+    """Marks a dataset, or one version of it, for removal."""
+    owner, name = dataset.owner, dataset.name
+    values: dict[str, Any] = {"etag": etag, "update_time": now}
+    if number is None:
+        values["deletion_pending"] = True
+    else:
+        connection.execute(
+            update(versions)
+            .where(
+                versions.c.owner == owner, versions.c.dataset == name, versions.c.number == number
+            )
+            .values(deletion_pending=True)
+        )
+    connection.execute(
+        update(datasets).where(datasets.c.owner == owner, datasets.c.name == name).values(**values)
+    )
+
+
+def remove_version(connection: Connection, version: Version) -> None:
+    """Removes a version's row."""
+    connection.execute(
+        delete(versions).where(
+            versions.c.owner == version.owner,
+            versions.c.dataset == version.dataset,
+            versions.c.number == version.number,
+        )
+    )
+
+
+def remove_dataset(connection: Connection, owner: str, name: str) -> None:
+    """Removes a dataset's row; its versions are gone by then."""
+    connection.execute(delete(datasets).where(datasets.c.owner == owner, datasets.c.name == name))
+
+
+def pending_deletions(connection: Connection) -> Sequence[tuple[str, str, int | None]]:
+    """Owner, dataset and version of all that is marked, single versions first.
+
+    Without a number it is the whole dataset.
+    """
+    whole = connection.execute(
+        select(datasets.c.owner, datasets.c.name).where(datasets.c.deletion_pending)
+    ).all()
+    single = connection.execute(
+        select(versions.c.owner, versions.c.dataset, versions.c.number).where(
+            versions.c.deletion_pending
+        )
+    ).all()
+    return [
+        *((row.owner, row.dataset, row.number) for row in single),
+        *((row.owner, row.name, None) for row in whole),
+    ]
+
+
+def pins_of(
+    connection: Connection, owner: str, dataset: str, number: int | None, *, now: datetime
+) -> Sequence[Pin]:
+    """Pins that have not lapsed, of one version or, for None, of the dataset."""
+    wanted = select(pins.c.number, pins.c.holder).where(
+        pins.c.owner == owner, pins.c.dataset == dataset, pins.c.expire_time > now
+    )
+    if number is not None:
+        wanted = wanted.where(pins.c.number == number)
+    rows = connection.execute(wanted.order_by(pins.c.number, pins.c.holder)).all()
+    return [Pin(number=row.number, holder=row.holder) for row in rows]
 
 
 def pin_version(
@@ -337,11 +285,14 @@ def pin_version(
 
     Raises:
         NotFound: No such version.
-        FailedPrecondition: DATASET_EMPTY.
+        FailedPrecondition: DATASET_EMPTY; DELETION_PENDING for one who has not pinned it already.
     """
     version = get_version(connection, owner, dataset, number)
     if version.num_samples == 0:
         raise FailedPrecondition(Reason.DATASET_EMPTY, f"{dataset} holds no sample")
+    holders = {pin.holder for pin in pins_of(connection, owner, dataset, version.number, now=now)}
+    if holder not in holders:
+        check_takes_new(get_dataset(connection, owner, dataset), version)
     connection.execute(delete(pins).where(pins.c.expire_time <= now))
     unpin_version(connection, owner, dataset, version.number, holder=holder)
     connection.execute(

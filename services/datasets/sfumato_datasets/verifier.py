@@ -11,10 +11,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
 from types import TracebackType
 from typing import IO, Any, ClassVar, Final, Protocol, Self
 
-from sfumato_imaging.facts import ImageFacts, ImageNote
+from sfumato_datasets.images import PREVIEWS_MEDIA_TYPE
+from sfumato_imaging.facts import (
+    MAX_THUMBNAIL_BYTES,
+    THUMBNAIL_SIDES,
+    ImageFacts,
+    ImageNote,
+    Thumbnail,
+)
 
 DEFAULT_MEMORY_LIMIT_BYTES: Final = 3 << 30
 """Address space of the process: enough for the largest accepted image in any mode."""
@@ -47,10 +56,24 @@ class VerifierStartError(Exception):
     reason: ClassVar[str] = "WORKER_DIED"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerifiedImage:
+    """What is known of a good image.
+
+    Attributes:
+        perceptual_hash: 64 bits, unsigned.
+        previews: One of each of THUMBNAIL_SIDES, the smallest first.
+    """
+
+    facts: ImageFacts
+    perceptual_hash: int
+    previews: tuple[Thumbnail, ...]
+
+
 class Verifier(Protocol):
     """What an import needs of it."""
 
-    def verify(self, data: bytes) -> ImageFacts:
+    def verify(self, data: bytes) -> VerifiedImage:
         """Decode an image in full.
 
         Raises:
@@ -90,7 +113,7 @@ class ImageVerifier:
     ) -> None:
         self.close()
 
-    def verify(self, data: bytes) -> ImageFacts:
+    def verify(self, data: bytes) -> VerifiedImage:
         """Decode an image in full, starting the process where none runs.
 
         Raises:
@@ -102,7 +125,11 @@ class ImageVerifier:
         try:
             self._send(process, len(data).to_bytes(LENGTH_BYTES, "big"), deadline)
             self._send(process, data, deadline)
-            verdict = _verdict(self._reply(process, deadline))
+            line, rest = self._line(process, deadline)
+            announced = _verdict(line)
+            if isinstance(announced, _Announced):
+                previews = self._bytes(process, rest, announced.size_bytes, deadline)
+                return announced.with_previews(previews)
         except TimeoutError as error:
             self.close()
             message = f"decoding takes longer than {self._timeout_seconds:g} s"
@@ -111,9 +138,13 @@ class ImageVerifier:
             self.close()
             message = "decoding ended the process that did it"
             raise ImageRefusedError("IMAGE_DECODER_DIED", message) from error
-        if isinstance(verdict, ImageRefusedError):
-            raise verdict
-        return verdict
+        raise announced
+
+    def interrupt(self) -> None:
+        """End the process while another thread waits for it, which is told that it died."""
+        process = self._process
+        if process is not None:
+            process.kill()
 
     def close(self) -> None:
         """End the process, if one runs."""
@@ -145,7 +176,7 @@ class ImageVerifier:
         self._process = process
         os.set_blocking(_descriptor(process.stdin), False)
         try:
-            if self._reply(process, self._monotonic() + START_TIMEOUT_SECONDS) != READY:
+            if self._line(process, self._monotonic() + START_TIMEOUT_SECONDS) != (READY, b""):
                 raise EOFError
         except (TimeoutError, EOFError) as error:
             self.close()
@@ -159,22 +190,41 @@ class ImageVerifier:
             self._wait(descriptor, select.POLLOUT, deadline)
             unsent = unsent[os.write(descriptor, unsent) :]
 
-    def _reply(self, process: subprocess.Popen[bytes], deadline: float) -> dict[str, Any]:
-        descriptor = _descriptor(process.stdout)
-        line = b""
-        while not line.endswith(b"\n"):
-            self._wait(descriptor, select.POLLIN, deadline)
-            part = os.read(descriptor, _LARGEST_REPLY_BYTES)
-            if not part:
+    def _line(
+        self, process: subprocess.Popen[bytes], deadline: float
+    ) -> tuple[dict[str, Any], bytes]:
+        """The next line that the process says, and what it has said after it."""
+        said = b""
+        while b"\n" not in said:
+            if len(said) > _LARGEST_REPLY_BYTES:
                 raise EOFError
-            line += part
-            if len(line) > _LARGEST_REPLY_BYTES:
-                raise EOFError
+            said += self._part(process, deadline)
+        line, _, rest = said.partition(b"\n")
         try:
-            reply: dict[str, Any] = json.loads(line)
+            document: dict[str, Any] = json.loads(line)
         except ValueError as error:
             raise EOFError from error
-        return reply
+        return document, rest
+
+    def _bytes(
+        self, process: subprocess.Popen[bytes], said: bytes, length: int, deadline: float
+    ) -> bytes:
+        """So many bytes that the process says, of which `said` are here already."""
+        parts, missing = [said], length - len(said)
+        while missing > 0:
+            parts.append(self._part(process, deadline))
+            missing -= len(parts[-1])
+        if missing < 0:
+            raise EOFError
+        return b"".join(parts)
+
+    def _part(self, process: subprocess.Popen[bytes], deadline: float) -> bytes:
+        descriptor = _descriptor(process.stdout)
+        self._wait(descriptor, select.POLLIN, deadline)
+        part = os.read(descriptor, _LARGEST_REPLY_BYTES)
+        if not part:
+            raise EOFError
+        return part
 
     def _wait(self, descriptor: int, event: int, deadline: float) -> None:
         remaining_seconds = max(0.0, deadline - self._monotonic())
@@ -184,16 +234,61 @@ class ImageVerifier:
             raise TimeoutError
 
 
-def _verdict(reply: dict[str, Any]) -> ImageFacts | ImageRefusedError:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Announced:
+    """What a process says of a good image before the bytes of its previews."""
+
+    facts: ImageFacts
+    perceptual_hash: int
+    # Of each preview: bytes, width and height.
+    previews: tuple[tuple[int, int, int], ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(length for length, _, _ in self.previews)
+
+    def with_previews(self, data: bytes) -> VerifiedImage:
+        starts = accumulate((length for length, _, _ in self.previews), initial=0)
+        return VerifiedImage(
+            facts=self.facts,
+            perceptual_hash=self.perceptual_hash,
+            previews=tuple(
+                Thumbnail(
+                    data=data[start : start + length],
+                    media_type=PREVIEWS_MEDIA_TYPE,
+                    width=width,
+                    height=height,
+                )
+                for start, (length, width, height) in zip(starts, self.previews, strict=False)
+            ),
+        )
+
+
+def _verdict(reply: dict[str, Any]) -> _Announced | ImageRefusedError:
     """Raises EOFError where the reply is none: then the process is not what was started."""
     try:
         if "facts" not in reply:
             return ImageRefusedError(reply["reason"], reply["message"])
         facts = reply["facts"]
         notes = tuple(ImageNote(**note) for note in facts["notes"])
-        return ImageFacts(**{**facts, "notes": notes})
-    except (KeyError, TypeError) as error:
+        announced = _Announced(
+            facts=ImageFacts(**{**facts, "notes": notes}),
+            perceptual_hash=int(reply["perceptual_hash"]),
+            previews=tuple(
+                (int(each["length"]), int(each["width"]), int(each["height"]))
+                for each in reply["previews"]
+            ),
+        )
+    except (KeyError, TypeError, ValueError) as error:
         raise EOFError from error
+    lengths = [length for length, _, _ in announced.previews]
+    if (
+        len(lengths) != len(THUMBNAIL_SIDES)
+        or not all(0 < length <= MAX_THUMBNAIL_BYTES for length in lengths)
+        or not 0 <= announced.perceptual_hash < 1 << 64
+    ):
+        raise EOFError
+    return announced
 
 
 def _descriptor(pipe: IO[bytes] | None) -> int:

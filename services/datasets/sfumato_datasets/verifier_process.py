@@ -2,21 +2,26 @@
 
 Started by `sfumato_datasets.verifier`: `python -m sfumato_datasets.verifier_process LIMIT_BYTES`.
 Standard input carries requests, each an 8-byte big-endian length and that many bytes of image.
-Standard output carries one JSON line per request, after a first line that says it is ready.
+Standard output carries one JSON line per request, after a first line that says it is ready. The line of
+a good image gives the lengths of its previews, whose bytes follow it.
 """
 
 import io
 import json
 import resource
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, BinaryIO, Final
 
 from PIL import Image
 
 from sfumato_datasets.verifier import LENGTH_BYTES, READY
-from sfumato_imaging.errors import ImageError
-from sfumato_imaging.reader import verify_image
+from sfumato_imaging.errors import ImageError, ImageTooLargeError
+from sfumato_imaging.facts import Thumbnail
+from sfumato_imaging.perceptual_hash import perceptual_hash
+from sfumato_imaging.reader import read_verified
+from sfumato_imaging.thumbnails import make_previews
 
 _PROBE_SIDE: Final = 1024
 
@@ -25,10 +30,10 @@ def main() -> None:
     memory_limit_bytes = int(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_AS, (memory_limit_bytes, memory_limit_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    verify_image(_probe())
-    _reply(sys.stdout.buffer, READY)
+    _verdict(_probe())
+    _reply(sys.stdout.buffer, READY, ())
     while (data := _request(sys.stdin.buffer)) is not None:
-        _reply(sys.stdout.buffer, _verdict(data))
+        _reply(sys.stdout.buffer, *_verdict(data))
 
 
 def _probe() -> bytes:
@@ -51,15 +56,27 @@ def _request(stream: BinaryIO) -> bytes | None:
     return data if len(data) == length else None
 
 
-def _verdict(data: bytes) -> dict[str, Any]:
+def _verdict(data: bytes) -> tuple[dict[str, Any], Sequence[Thumbnail]]:
+    """What is said of an image, and its previews."""
     try:
-        return {"facts": asdict(verify_image(data))}
+        image, facts = read_verified(data)
+        try:
+            previews = make_previews(image)
+            hashed = perceptual_hash(image)
+        except MemoryError as error:
+            raise ImageTooLargeError("its previews take too much memory") from error
     except ImageError as error:
-        return {"reason": error.reason, "message": str(error)}
+        return {"reason": error.reason, "message": str(error)}, ()
+    described = [
+        {"length": len(preview.data), "width": preview.width, "height": preview.height}
+        for preview in previews
+    ]
+    return {"facts": asdict(facts), "perceptual_hash": hashed, "previews": described}, previews
 
 
-def _reply(stream: BinaryIO, document: dict[str, Any]) -> None:
+def _reply(stream: BinaryIO, document: dict[str, Any], previews: Sequence[Thumbnail]) -> None:
     stream.write(json.dumps(document).encode("ascii") + b"\n")
+    stream.writelines(preview.data for preview in previews)
     stream.flush()
 
 

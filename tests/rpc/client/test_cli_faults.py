@@ -134,7 +134,7 @@ async def test_adapter_without_a_name_is_code_2(sfumato: CommandLine, adapter: s
 async def test_folder_without_a_name_is_not_the_current_one(sfumato: CommandLine) -> None:
     answer = await sfumato("datasets", "import", "", "cats")
     assert answer.code == 2
-    assert "FOLDER" in answer.err
+    assert "SOURCE" in answer.err
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
@@ -227,7 +227,7 @@ async def test_file_whose_name_is_not_utf8_ends_an_import(
 
 @pytest.mark.parametrize(
     ("place", "complaint"),
-    [("none", "No such file or directory"), ("a.png", "Not a directory")],
+    [("none", "No such file or directory"), ("a.png/below", "Not a directory")],
 )
 async def test_place_that_is_no_folder_ends_an_import(
     sfumato: CommandLine, folder: Path, place: str, complaint: str

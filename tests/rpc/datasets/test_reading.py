@@ -14,7 +14,7 @@ from refusals import refusal_of
 from sfumato.datasets.v1 import datasets_pb2 as pb
 from sfumato.datasets.v1 import imports_pb2, versions_pb2
 from sfumato_chassis.clock import ManualClock
-from sfumato_datasets import storage
+from sfumato_datasets import tables
 
 NUM_PICTURES = 7
 
@@ -55,7 +55,7 @@ async def streamed(server: Running) -> list[pb.StreamSamplesResponse]:
 
 async def pins_of(server: Running) -> list[tuple[str, int]]:
     rows = await server.platform.database.read(
-        lambda connection: connection.execute(storage.pins.select()).all()
+        lambda connection: connection.execute(tables.pins.select()).all()
     )
     return sorted((row.holder, row.number) for row in rows)
 

@@ -20,8 +20,8 @@ from sfumato_chassis.jobs import ACTIVE, Job, JobState, NewEvent
 from sfumato_chassis.platform import DrainLimits, Platform
 from sfumato_chassis.threads import MAX_READERS
 from sfumato_datasets import engine
+from sfumato_datasets.import_rows import ImportRecord
 from sfumato_datasets.imports import Importer
-from sfumato_datasets.storage import ImportRecord
 
 LONG_SECONDS = 30.0
 

@@ -9,6 +9,7 @@ from sfumato_datasets.captions import (
     CaptionSource,
     CaptionTooLongError,
     ResolvedCaption,
+    read_json_sidecar,
     read_metadata,
     resolve_caption,
 )
@@ -171,3 +172,71 @@ def test_a_column_without_a_name_is_left_alone() -> None:
 def test_columns_that_cannot_be_told_apart_are_refused(content: bytes, told: str) -> None:
     with pytest.raises(CaptionMetadataError, match=told):
         read_metadata(CSV, content)
+
+
+LISTED = b'{"file_name": "a.png", "text": ["one", null, " two ", "three"], "tags": ["x", "y", "x"]}'
+
+
+def test_the_other_captions_of_a_list_are_kept_when_asked() -> None:
+    table = read_metadata(CaptionSource.METADATA_JSONL, LISTED)
+    first = resolve_caption("a.png", tables=[table])
+    assert (first.text, first.variants) == ("one", ())
+    assert [note.reason for note in first.notes] == ["FIRST_CAPTION_USED"]
+    every = resolve_caption("a.png", tables=[table], all_captions=True)
+    assert (every.text, every.variants) == ("one", ("two", "three"))
+    assert [note.reason for note in every.notes] == ["VARIANTS_KEPT"]
+
+
+def test_no_more_variants_than_an_edit_may_set() -> None:
+    row = json.dumps({"file_name": "a.png", "text": [f"caption {n}" for n in range(150)]})
+    table = read_metadata(CaptionSource.METADATA_JSONL, row.encode())
+    resolved = resolve_caption("a.png", tables=[table], all_captions=True)
+    assert resolved.variants == tuple(f"caption {n}" for n in range(1, 101))
+    assert resolved.notes[0].message == "of 150 captions the first, and 100 as its variants"
+
+
+def test_a_variant_that_is_too_long_is_refused() -> None:
+    row = json.dumps({"file_name": "a.png", "text": ["short", "x" * 8193]})
+    table = read_metadata(CaptionSource.METADATA_JSONL, row.encode())
+    assert resolve_caption("a.png", tables=[table]).text == "short"
+    with pytest.raises(CaptionTooLongError):
+        resolve_caption("a.png", tables=[table], all_captions=True)
+
+
+def test_tags_come_with_whatever_caption_wins() -> None:
+    table = read_metadata(CaptionSource.METADATA_JSONL, LISTED)
+    hidden = resolve_caption("a.png", sidecars={CaptionSource.TXT: lambda: b""}, tables=[table])
+    assert (hidden.text, hidden.source, hidden.tags) == ("", CaptionSource.TXT, ("x", "y"))
+
+
+@pytest.mark.parametrize("tags", ["red, blue", [1], [""], ["a\nb"], ["x" * 101], ["\ud800"]])
+def test_tags_that_are_none_are_left_out_and_said(tags: object) -> None:
+    row = json.dumps({"file_name": "a.png", "text": "a", "tags": tags})
+    table = read_metadata(CaptionSource.METADATA_JSONL, row.encode())
+    assert table.tags == {}
+    assert table.without_tags == ("a.png",)
+
+
+def test_tags_may_be_the_captions() -> None:
+    table = read_metadata(CaptionSource.METADATA_JSONL, LISTED, column="tags")
+    assert resolve_caption("a.png", tables=[table]).text == "x"
+    assert table.tags == {}
+
+
+def test_a_json_sidecar_comes_behind_texts_and_before_tables() -> None:
+    row = read_json_sidecar("a.png", b'{"text": "json", "tags": ["t"]}', column="text")
+    table = read_metadata(CaptionSource.METADATA_JSONL, LISTED)
+    without = resolve_caption("a.png", tables=[row, table])
+    assert (without.text, without.source, without.tags) == ("json", CaptionSource.JSON, ("t",))
+    text = resolve_caption(
+        "a.png", sidecars={CaptionSource.TXT: lambda: b"txt"}, tables=[row, table]
+    )
+    assert (text.text, text.source, text.tags) == ("txt", CaptionSource.TXT, ("t",))
+    silent = read_json_sidecar("a.png", b'{"text": null}', column="text")
+    assert resolve_caption("a.png", tables=[silent, table]).text == "one"
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{", b'{"text": 1}', b"[" * 100_000])
+def test_a_json_sidecar_that_is_none_is_refused(content: bytes) -> None:
+    with pytest.raises(CaptionMetadataError):
+        read_json_sidecar("a.png", content, column="text")

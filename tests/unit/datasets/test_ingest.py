@@ -13,16 +13,16 @@ from PIL import Image
 from sfumato_datasets.ingest import (
     FilesRefusedError,
     IngestCancelledError,
-    IngestOptions,
     IngestProgress,
     IngestResult,
     NothingImportedError,
     ingest,
 )
+from sfumato_datasets.intake import IngestOptions
 from sfumato_datasets.manifest import digest_of
 from sfumato_datasets.notes import ImportNote
 from sfumato_datasets.sources import UploadedFiles, open_server_folder
-from sfumato_datasets.verifier import ImageVerifier
+from sfumato_datasets.verifier_pool import VerifierPool
 from sfumato_imaging.reader import read_image
 
 EMOJI = Path(__file__).parents[3] / "examples" / "emoji"
@@ -36,9 +36,9 @@ class MemoryBlobs(dict[str, bytes]):
 
 
 @pytest.fixture(scope="module")
-def verifier() -> Iterator[ImageVerifier]:
-    with ImageVerifier() as verifier:
-        yield verifier
+def verifiers() -> Iterator[VerifierPool]:
+    with VerifierPool(num_verifiers=2) as verifiers:
+        yield verifiers
 
 
 @pytest.fixture
@@ -68,10 +68,10 @@ def bomb() -> bytes:
     return data
 
 
-def run(folder: Path, verifier: ImageVerifier, **arguments: object) -> IngestResult:
+def run(folder: Path, verifiers: VerifierPool, **arguments: object) -> IngestResult:
     arguments.setdefault("blobs", MemoryBlobs())
     with open_server_folder(str(folder), [folder.parent]) as source:
-        return ingest(source, verifier=verifier, **arguments)
+        return ingest(source, verifiers=verifiers, **arguments)
 
 
 def refused(notes: tuple[ImportNote, ...]) -> dict[str, str]:
@@ -82,10 +82,10 @@ def remarked(notes: tuple[ImportNote, ...]) -> dict[str, str]:
     return {note.file_name: note.reason for note in notes if not note.refused}
 
 
-def test_the_example_imports_whole(verifier: ImageVerifier) -> None:
+def test_the_example_imports_whole(verifiers: VerifierPool) -> None:
     blobs = MemoryBlobs()
     progress: list[IngestProgress] = []
-    result = run(EMOJI, verifier, blobs=blobs, on_progress=progress.append)
+    result = run(EMOJI, verifiers, blobs=blobs, on_progress=progress.append)
     assert result.num_accepted == len(result.manifest.samples) == 24
     assert remarked(result.notes) == dict.fromkeys(
         ("LICENSE", "README.md", "make.py"), "FILE_IGNORED"
@@ -101,17 +101,17 @@ def test_the_example_imports_whole(verifier: ImageVerifier) -> None:
 
 
 def test_the_same_files_give_the_same_digest_from_a_folder_or_an_upload(
-    verifier: ImageVerifier,
+    verifiers: VerifierPool,
 ) -> None:
     blobs = MemoryBlobs()
     pairs = [(path.name, blobs.put(path.read_bytes())) for path in EMOJI.iterdir()]
     source = UploadedFiles(pairs, lambda digest, size: blobs[digest][:size])
-    uploaded = ingest(source, verifier=verifier, blobs=blobs)
-    assert uploaded.manifest.digest == run(EMOJI, verifier).manifest.digest
+    uploaded = ingest(source, verifiers=verifiers, blobs=blobs)
+    assert uploaded.manifest.digest == run(EMOJI, verifiers).manifest.digest
 
 
 def test_hostile_files_are_refused_by_name_and_the_good_ones_taken(
-    folder: Path, verifier: ImageVerifier
+    folder: Path, verifiers: VerifierPool
 ) -> None:
     good = encoded(picture())
     files = {
@@ -137,9 +137,9 @@ def test_hostile_files_are_refused_by_name_and_the_good_ones_taken(
         (folder / name).write_bytes(content)
     (folder / "link.png").symlink_to(EMOJI / "lemon.png")
     blobs = MemoryBlobs()
-    result = run(folder, verifier, options=SKIP, blobs=blobs)
+    result = run(folder, verifiers, options=SKIP, blobs=blobs)
     assert [sample.file_name for sample in result.manifest.samples] == ["good.png"]
-    assert list(blobs) == [digest_of(good)]
+    assert set(blobs) == {digest_of(good), result.images[0].previews_digest}
     assert refused(result.notes) == {
         "truncated.png": "IMAGE_TRUNCATED",
         "text.png": "NOT_AN_IMAGE",
@@ -161,12 +161,12 @@ def test_hostile_files_are_refused_by_name_and_the_good_ones_taken(
     }
 
 
-def test_uploads_with_hostile_names(verifier: ImageVerifier) -> None:
+def test_uploads_with_hostile_names(verifiers: VerifierPool) -> None:
     blobs = MemoryBlobs()
     digest = blobs.put(encoded(picture()))
     names = ["../a.png", "..", "/etc/a.png", "b\\c.png", "C:d.png", "e.png", "e.png", "f.png"]
     source = UploadedFiles([(name, digest) for name in names], lambda d, size: blobs[d][:size])
-    result = ingest(source, verifier=verifier, blobs=blobs, options=SKIP)
+    result = ingest(source, verifiers=verifiers, blobs=blobs, options=SKIP)
     assert [sample.file_name for sample in result.manifest.samples] == ["f.png"]
     assert refused(result.notes) == {
         **dict.fromkeys(names[:5], "NAME_UNSAFE"),
@@ -174,7 +174,7 @@ def test_uploads_with_hostile_names(verifier: ImageVerifier) -> None:
     }
 
 
-def test_what_phones_and_tools_write_is_accepted(folder: Path, verifier: ImageVerifier) -> None:
+def test_what_phones_and_tools_write_is_accepted(folder: Path, verifiers: VerifierPool) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     sideways = encoded(picture(width=40, height=80), exif=exif)
@@ -195,7 +195,7 @@ def test_what_phones_and_tools_write_is_accepted(folder: Path, verifier: ImageVe
     for name, content in files.items():
         (folder / name).write_bytes(content)
     blobs = MemoryBlobs()
-    result = run(folder, verifier, blobs=blobs)
+    result = run(folder, verifiers, blobs=blobs)
     samples = {sample.file_name: sample for sample in result.manifest.samples}
     assert set(samples) == set(files)
     for name, sample in samples.items():
@@ -213,7 +213,7 @@ def test_what_phones_and_tools_write_is_accepted(folder: Path, verifier: ImageVe
     }
 
 
-def test_captions_of_every_kind(folder: Path, verifier: ImageVerifier) -> None:
+def test_captions_of_every_kind(folder: Path, verifiers: VerifierPool) -> None:
     for name in "abcdef":
         (folder / f"{name}.png").write_bytes(encoded(picture()))
     (folder / "a.txt").write_bytes("\ufeffa gull\r\n".encode())
@@ -226,7 +226,7 @@ def test_captions_of_every_kind(folder: Path, verifier: ImageVerifier) -> None:
         '{"file_name": "absent.png", "text": "x"}\n'
     )
     (folder / "metadata.csv").write_text("file_name,text\nd.png,later\ne.png,from csv\n")
-    result = run(folder, verifier)
+    result = run(folder, verifiers)
     captions = {s.file_name: (s.caption, s.caption_source) for s in result.manifest.samples}
     assert captions == {
         "a.png": ("a gull", "sidecar.txt"),
@@ -245,79 +245,79 @@ def test_captions_of_every_kind(folder: Path, verifier: ImageVerifier) -> None:
 
 @pytest.mark.parametrize("on_refused", ["stop", "skip"])
 def test_bad_metadata_ends_the_import(
-    folder: Path, verifier: ImageVerifier, on_refused: str
+    folder: Path, verifiers: VerifierPool, on_refused: str
 ) -> None:
     (folder / "a.png").write_bytes(encoded(picture()))
     for name, content in (("metadata.jsonl", b"{"), ("Metadata.jsonl", b"")):
         (folder / name).write_bytes(content)
         blobs = MemoryBlobs()
         with pytest.raises(FilesRefusedError) as stop:
-            run(folder, verifier, options=IngestOptions(on_refused=on_refused), blobs=blobs)
+            run(folder, verifiers, options=IngestOptions(on_refused=on_refused), blobs=blobs)
         assert "metadata.jsonl" in refused(stop.value.notes)
         assert blobs == {}
 
 
 def test_a_caption_column_that_nothing_has_is_refused(
-    folder: Path, verifier: ImageVerifier
+    folder: Path, verifiers: VerifierPool
 ) -> None:
     (folder / "a.png").write_bytes(encoded(picture()))
     (folder / "metadata.jsonl").write_text('{"file_name": "a.png", "prompt": "a gull"}')
-    result = run(folder, verifier, options=IngestOptions(caption_column="prompt"))
+    result = run(folder, verifiers, options=IngestOptions(caption_column="prompt"))
     assert result.manifest.samples[0].caption == "a gull"
-    assert remarked(run(folder, verifier).notes) == {"metadata.jsonl": "METADATA_IGNORED"}
+    assert remarked(run(folder, verifiers).notes) == {"metadata.jsonl": "METADATA_IGNORED"}
     with pytest.raises(FilesRefusedError, match="absent"):
-        run(folder, verifier, options=IngestOptions(caption_column="absent"))
+        run(folder, verifiers, options=IngestOptions(caption_column="absent"))
 
 
-def test_it_stops_at_the_first_refused_file(folder: Path, verifier: ImageVerifier) -> None:
+def test_it_stops_at_the_first_refused_file(folder: Path, verifiers: VerifierPool) -> None:
     for name in ("a.png", "b.png", "d.png"):
         (folder / name).write_bytes(encoded(picture()))
     (folder / "c.png").write_bytes(b"no")
     progress: list[IngestProgress] = []
     heard: list[ImportNote] = []
     with pytest.raises(FilesRefusedError) as stop:
-        run(folder, verifier, on_progress=progress.append, on_note=heard.append)
+        run(folder, verifiers, on_progress=progress.append, on_note=heard.append)
     assert stop.value.reason == "FILES_REFUSED"
     assert refused(stop.value.notes) == {"c.png": "NOT_AN_IMAGE"}
     assert tuple(heard) == stop.value.notes
     assert progress[-1].num_files_done == 2
 
 
-def test_nothing_to_import(folder: Path, verifier: ImageVerifier) -> None:
+def test_nothing_to_import(folder: Path, verifiers: VerifierPool) -> None:
     (folder / "readme.md").write_text("no images")
     with pytest.raises(NothingImportedError):
-        run(folder, verifier)
+        run(folder, verifiers)
     (folder / "a.png").write_bytes(b"no")
     with pytest.raises(NothingImportedError) as stop:
-        run(folder, verifier, options=SKIP)
+        run(folder, verifiers, options=SKIP)
     assert refused(stop.value.notes) == {"a.png": "NOT_AN_IMAGE"}
 
 
-def test_cancelling_between_two_images(folder: Path, verifier: ImageVerifier) -> None:
+def test_cancelling_between_two_images(folder: Path, verifiers: VerifierPool) -> None:
     for name in ("a.png", "b.png", "c.png"):
         (folder / name).write_bytes(encoded(picture()))
     progress: list[IngestProgress] = []
     with pytest.raises(IngestCancelledError):
         run(
             folder,
-            verifier,
+            verifiers,
             on_progress=progress.append,
             cancelled=lambda: progress[-1].num_files_done == 1,
         )
     assert progress[-1].num_files_done == 1
 
 
-def test_adding_keeps_what_is_there(folder: Path, verifier: ImageVerifier) -> None:
+def test_adding_keeps_what_is_there(folder: Path, verifiers: VerifierPool) -> None:
     (folder / "a.png").write_bytes(encoded(picture(0)))
     (folder / "a.txt").write_text("first")
     (folder / "b.png").write_bytes(encoded(picture(1)))
     (folder / "a.png.jpg").write_bytes(encoded(picture(1), "jpeg"))
-    first = run(folder, verifier).manifest
+    first = run(folder, verifiers).manifest
     (folder / "a.txt").write_text("second")
     (folder / "b.png").rename(folder / "B.png")
     (folder / "c.png").write_bytes(encoded(picture(2)))
     (folder / "a.png.jpg").write_bytes(encoded(picture(2), "jpeg"))
-    result = run(folder, verifier, existing=first, options=SKIP)
+    result = run(folder, verifiers, existing=first, options=SKIP)
     assert [s.file_name for s in result.manifest.samples] == [
         "a.png",
         "a.png.jpg",
@@ -330,12 +330,12 @@ def test_adding_keeps_what_is_there(folder: Path, verifier: ImageVerifier) -> No
     assert refused(result.notes) == {"B.png": "NAME_TAKEN", "a.png.jpg": "NAME_TAKEN"}
 
 
-def test_a_file_that_vanishes_is_refused(folder: Path, verifier: ImageVerifier) -> None:
+def test_a_file_that_vanishes_is_refused(folder: Path, verifiers: VerifierPool) -> None:
     for name in ("a.png", "b.png"):
         (folder / name).write_bytes(encoded(picture()))
 
     def remove_b(progress: IngestProgress) -> None:
         (folder / "b.png").unlink(missing_ok=True)
 
-    result = run(folder, verifier, options=SKIP, on_progress=remove_b)
+    result = run(folder, verifiers, options=SKIP, on_progress=remove_b)
     assert refused(result.notes) == {"b.png": "FILE_UNREADABLE"}

@@ -39,13 +39,13 @@ def process_id(verifier: ImageVerifier) -> int:
 
 
 def test_one_process_for_many_images(verifier: ImageVerifier) -> None:
-    facts = verifier.verify(png())
+    facts = verifier.verify(png()).facts
     assert (facts.width, facts.height, facts.media_type) == (40, 80, "image/png")
     first = process_id(verifier)
     animated = io.BytesIO()
     frames = [Image.new("L", (8, 8), level) for level in (0, 255)]
     frames[0].save(animated, format="GIF", save_all=True, append_images=frames[1:])
-    assert [note.reason for note in verifier.verify(animated.getvalue()).notes] == [
+    assert [note.reason for note in verifier.verify(animated.getvalue()).facts.notes] == [
         "FIRST_FRAME_USED"
     ]
     with pytest.raises(ImageRefusedError) as refusal:
@@ -60,11 +60,11 @@ def test_what_needs_more_memory_than_allowed_is_refused_and_the_next_goes_on() -
         with pytest.raises(ImageRefusedError) as refusal:
             verifier.verify(png(9000, 9000))
         assert refusal.value.reason in ("IMAGE_TOO_LARGE", "IMAGE_DECODER_DIED")
-        assert verifier.verify(png()).width == 40
+        assert verifier.verify(png()).facts.width == 40
 
 
 def test_the_largest_accepted_image_fits_the_default_limit(verifier: ImageVerifier) -> None:
-    assert verifier.verify(png(9459, 9459, "LA")).width == 9459
+    assert verifier.verify(png(9459, 9459, "LA")).facts.width == 9459
 
 
 def test_a_death_while_idle_goes_unnoticed(verifier: ImageVerifier) -> None:
@@ -74,7 +74,7 @@ def test_a_death_while_idle_goes_unnoticed(verifier: ImageVerifier) -> None:
     descriptor = os.pidfd_open(first)
     select.select([descriptor], [], [])
     os.close(descriptor)
-    assert verifier.verify(png()).width == 40
+    assert verifier.verify(png()).facts.width == 40
     assert process_id(verifier) != first
 
 
@@ -94,7 +94,7 @@ def test_a_death_over_an_image_refuses_that_image() -> None:
             with pytest.raises(ImageRefusedError) as refusal:
                 verifier.verify(data)
             assert refusal.value.reason == "IMAGE_DECODER_DIED"
-        assert verifier.verify(png()).width == 40
+        assert verifier.verify(png()).facts.width == 40
 
 
 @pytest.mark.parametrize("data", [png(), bmp_larger_than_a_pipe()])
@@ -105,7 +105,7 @@ def test_taking_too_long_refuses_the_image(data: bytes) -> None:
         with pytest.raises(ImageRefusedError) as refusal:
             verifier.verify(data)
         assert refusal.value.reason == "IMAGE_DECODE_TIMEOUT"
-        assert verifier.verify(png()).width == 40
+        assert verifier.verify(png()).facts.width == 40
 
 
 def test_a_process_that_cannot_start_blames_no_image() -> None:

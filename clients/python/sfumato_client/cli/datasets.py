@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import errno
-import mimetypes
-import sys
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sfumato.datasets.v1 import imports_pb2
+from sfumato.datasets.v1 import imports_pb2, selection_pb2
 from sfumato_client.calls import new_request_id
+from sfumato_client.cli import dataset_edits, dataset_versions
+from sfumato_client.cli.dataset_uploads import SourceOptions, fill_source
 from sfumato_client.cli.exit_codes import ExitCode
 from sfumato_client.cli.following import (
     JobView,
@@ -25,13 +22,10 @@ from sfumato_client.cli.following import (
     describe_started,
 )
 from sfumato_client.cli.session import Session, session_of
-from sfumato_client.cli.text import counted, file_size, moment, printable, state_name
+from sfumato_client.cli.text import counted, file_size, moment, state_name
 from sfumato_client.cli.validation import check
 from sfumato_client.cli.watching import WatchCommand
 from sfumato_client.client import Client
-from sfumato_client.errors import SfumatoError
-
-NUM_PARALLEL_UPLOADS = 4
 
 app = typer.Typer(no_args_is_help=True, help="Import captioned images; see what is there.")
 
@@ -60,10 +54,23 @@ POLICIES = {
 }
 
 
+Source = Annotated[
+    str,
+    typer.Argument(
+        help="A folder of images with their captions, an archive (zip, tar, WebDataset),"
+        " hub:organisation/name[@revision], or example:NAME."
+    ),
+]
+ServerSide = Annotated[
+    bool,
+    typer.Option("--server-side", help="SOURCE is a folder on the server, under an allowed root."),
+]
+
+
 @app.command("import")
-def import_folder(
+def import_source(
     context: typer.Context,
-    folder: Annotated[str, typer.Argument(help="Images with their captions, in one folder.")],
+    source: Source,
     name: Annotated[str, typer.Argument(help="The dataset, new or there already.")],
     mode: Annotated[
         Mode | None, typer.Option(help="Refuse a dataset that holds something, or add to it.")
@@ -72,14 +79,19 @@ def import_folder(
         OnRefused | None, typer.Option(help="What to do when a file is refused.")
     ] = None,
     caption_column: Annotated[
-        str | None, typer.Option(help="Column of metadata.jsonl or .csv that holds captions.")
+        str | None, typer.Option(help="Column of the metadata that holds captions.")
     ] = None,
-    server_side: Annotated[
-        bool,
-        typer.Option(
-            "--server-side", help="FOLDER is on the server, under one of its allowed roots."
-        ),
+    all_captions: Annotated[
+        bool, typer.Option("--all-captions", help="Keep the other captions of a list as variants.")
     ] = False,
+    server_side: ServerSide = False,
+    shards: Annotated[
+        bool, typer.Option("--shards", help="SOURCE is a folder of archives, to be read as one.")
+    ] = False,
+    folder: Annotated[str, typer.Option(help="Hub: only this folder of the repository.")] = "",
+    split: Annotated[str | None, typer.Option(help="Hub, Parquet: default train.")] = None,
+    image_column: Annotated[str | None, typer.Option(help="Hub, Parquet.")] = None,
+    max_samples: Annotated[int | None, typer.Option(help="Hub: the first so many.")] = None,
     validate_only: Annotated[
         bool, typer.Option("--validate-only", help="Check, but create nothing.")
     ] = False,
@@ -88,10 +100,10 @@ def import_folder(
         str | None, typer.Option(help="UUID; the same one, the same job.")
     ] = None,
 ) -> None:
-    """Import a folder as a new version of a dataset."""
+    """Import captioned images as a new version of a dataset."""
     session = session_of(context)
-    if not folder:
-        raise typer.BadParameter("must name a folder", param_hint="FOLDER")
+    if not source:
+        raise typer.BadParameter("must name where to import from", param_hint="SOURCE")
     request = imports_pb2.CreateImportRequest(
         request_id=request_id or new_request_id(),
         validate_only=validate_only,
@@ -99,21 +111,36 @@ def import_folder(
         mode=None if mode is None else MODES[mode],
         refused_files=None if on_refused is None else POLICIES[on_refused],
         caption_column=caption_column,
+        all_captions=all_captions,
     )
+    options = SourceOptions(
+        on_server=server_side,
+        as_shards=shards,
+        skip_unreadable=on_refused is OnRefused.SKIP,
+        hub=imports_pb2.HubSource(
+            folder=folder, split=split, image_column=image_column, max_samples=max_samples
+        ),
+    )
+    begin_import(session, request, source, options, detach=detach)
+
+
+def begin_import(
+    session: Session,
+    request: imports_pb2.CreateImportRequest,
+    source: str,
+    options: SourceOptions,
+    *,
+    detach: bool,
+) -> None:
+    """Asks for the import and follows it to its end."""
 
     async def work(client: Client) -> ExitCode:
-        if server_side:
-            request.folder.path = folder
-        else:
-            files = await upload_folder(
-                session, client, Path(folder), skip=on_refused is OnRefused.SKIP
-            )
-            request.upload.CopyFrom(imports_pb2.UploadSource(files=files))
+        await fill_source(session, client, request, source, options)
         check(request)
         session.reattach = session.repeated_with(request.request_id)
         response = await client.datasets.create_import(request)
         created = response.import_job
-        if validate_only or detach:
+        if request.validate_only or detach:
             session.print_message(created)
             return ExitCode.OK
         if not session.as_json:
@@ -172,14 +199,21 @@ def list_datasets(context: typer.Context) -> None:
 def show(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="The dataset.")],
+    contains: Annotated[str, typer.Option(help="Only captions with this text.")] = "",
+    tag: Annotated[str, typer.Option(help="Only samples with this tag.")] = "",
+    missing: Annotated[bool, typer.Option("--missing", help="Only without a caption.")] = False,
 ) -> None:
     """Show a dataset, its versions and the samples of the latest."""
     session = session_of(context)
+    fitting = selection_pb2.SampleFilter(
+        caption_contains=contains, tag=tag, missing_caption=missing
+    )
 
     async def work(client: Client) -> None:
         dataset = await client.datasets.get_dataset(name)
         versions = [version async for version in client.datasets.list_dataset_versions(name)]
-        samples = [sample async for sample in client.datasets.list_samples(name)]
+        found = client.datasets.list_samples(name, fitting=fitting)
+        samples = [sample async for sample in found]
         if session.as_json:
             for message in (dataset, *versions, *samples):
                 session.print_message(message)
@@ -187,50 +221,21 @@ def show(
         for version in versions:
             session.print(
                 f"version {version.number}: {counted(version.num_samples, 'image')}, {version.num_captioned}"
-                f" captioned, {file_size(version.size_bytes)}, {moment(version.create_time)}"
+                f" captioned, {file_size(version.size_bytes)}, {moment(version.create_time)},"
+                f" by {version.created_by}{', to be removed' if version.deletion_pending else ''}"
             )
         rows = [
-            (sample.file_name, f"{sample.width}x{sample.height}", sample.caption)
+            (
+                sample.file_name,
+                f"{sample.width}x{sample.height}",
+                ", ".join(sample.tags),
+                sample.caption,
+            )
             for sample in samples
         ]
-        session.print_table(("file", "size", "caption"), rows)
+        session.print_table(("file", "size", "tags", "caption"), rows)
 
     session.run(work)
-
-
-async def upload_folder(
-    session: Session, client: Client, folder: Path, *, skip: bool
-) -> list[imports_pb2.UploadedFile]:
-    """Uploads the files at the top of a folder, hidden ones and folders left out; by name.
-
-    Raises:
-        OSError: what is neither, such as a link that leads nowhere, unless those are skipped.
-    """
-    entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    paths = [path for path in entries if path.is_file()]
-    for path in entries:
-        if not path.is_file() and not path.is_dir():
-            if not skip:
-                raise OSError(errno.EINVAL, "is no file that can be read", str(path))
-            sys.stderr.write(printable(f"refused: {path.name}: is no file that can be read") + "\n")
-    if not paths:
-        raise typer.BadParameter(f"{folder}: no files in it", param_hint="FOLDER")
-    slots = asyncio.Semaphore(NUM_PARALLEL_UPLOADS)
-
-    async def upload(path: Path) -> imports_pb2.UploadedFile:
-        async with slots:
-            media_type, _ = mimetypes.guess_type(path.name)
-            blob = await client.blobs.upload(path, media_type=media_type or "")
-            return imports_pb2.UploadedFile(file_name=path.name, digest=blob.digest)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            uploads = [group.create_task(upload(path)) for path in paths]
-    except* (SfumatoError, OSError, UnicodeEncodeError) as errors:
-        raise errors.exceptions[0] from None
-    if not session.as_json:
-        session.print(f"uploaded {counted(len(paths), 'file')}")
-    return [task.result() for task in uploads]
 
 
 def describe_event(event: imports_pb2.ImportEvent) -> Sight | None:
@@ -250,6 +255,8 @@ def describe_event(event: imports_pb2.ImportEvent) -> Sight | None:
             )
         case "interrupted":
             return describe_interrupted(event.interrupted)
+        case "revision_pinned":
+            return Milestone(text=f"at commit {event.revision_pinned.revision}")
         case "cancel_requested":
             return Milestone(text="cancelling")
         case "succeeded" | "failed" | "cancelled" | None:
@@ -257,6 +264,13 @@ def describe_event(event: imports_pb2.ImportEvent) -> Sight | None:
 
 
 def _position(progress: imports_pb2.ImportProgress) -> Position:
+    if not progress.num_files and progress.num_bytes_to_fetch:
+        return Position(
+            stage="fetching",
+            done=progress.num_bytes_fetched,
+            total=progress.num_bytes_to_fetch,
+            facts=file_size(progress.num_bytes_fetched),
+        )
     return Position(
         stage="importing",
         done=progress.num_files_done,
@@ -287,3 +301,6 @@ WATCH = WatchCommand(
     method=lambda client: client.datasets.watch_import,
 )
 WATCH.add_to(app)
+dataset_versions.add_to(app)
+app.add_typer(dataset_edits.app, name="edit")
+app.command("delete")(dataset_edits.delete)

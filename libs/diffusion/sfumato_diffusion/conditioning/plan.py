@@ -17,8 +17,9 @@ from sfumato_diffusion.conditioning.keys import (
 from sfumato_diffusion.conditioning.variants import VariantDraw
 from sfumato_diffusion.families.info import FamilyInfo, Precision
 from sfumato_diffusion.source_revision import UNRESOLVED, source_revision
+from sfumato_imaging.facts import READER_VERSION
 from sfumato_imaging.geometry import cover_rectangle
-from sfumato_imaging.reader import READER_VERSION, oriented_size
+from sfumato_imaging.reader import oriented_size
 
 BACKGROUND = (255, 255, 255)
 

@@ -25,12 +25,16 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from sfumato.blobs.v1 import blobs_pb2 as sfumato_dot_blobs_dot_v1_dot_blobs__pb2
+from sfumato.datasets.v1 import editing_pb2 as sfumato_dot_datasets_dot_v1_dot_editing__pb2
+from sfumato.datasets.v1 import export_pb2 as sfumato_dot_datasets_dot_v1_dot_export__pb2
 from sfumato.datasets.v1 import imports_pb2 as sfumato_dot_datasets_dot_v1_dot_imports__pb2
+from sfumato.datasets.v1 import selection_pb2 as sfumato_dot_datasets_dot_v1_dot_selection__pb2
+from sfumato.datasets.v1 import statistics_pb2 as sfumato_dot_datasets_dot_v1_dot_statistics__pb2
 from sfumato.datasets.v1 import versions_pb2 as sfumato_dot_datasets_dot_v1_dot_versions__pb2
 from sfumato.job.v1 import bounds_pb2 as sfumato_dot_job_dot_v1_dot_bounds__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"sfumato/datasets/v1/datasets.proto\x12\x13sfumato.datasets.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1csfumato/blobs/v1/blobs.proto\x1a!sfumato/datasets/v1/imports.proto\x1a\"sfumato/datasets/v1/versions.proto\x1a\x1bsfumato/job/v1/bounds.proto\"\xd3\x01\n\x07\x44\x61taset\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0c\n\x04\x65tag\x18\x03 \x01(\t\x12;\n\x0elatest_version\x18\x04 \x01(\x0b\x32#.sfumato.datasets.v1.DatasetVersion\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xc4\x01\n\x06Sample\x12\x11\n\tfile_name\x18\x01 \x01(\t\x12(\n\x05image\x18\x02 \x01(\x0b\x32\x19.sfumato.blobs.v1.BlobRef\x12\r\n\x05width\x18\x03 \x01(\x05\x12\x0e\n\x06height\x18\x04 \x01(\x05\x12\x0f\n\x07\x63\x61ption\x18\x05 \x01(\t\x12\x16\n\x0e\x63\x61ption_source\x18\x06 \x01(\t\x12\'\n\x04mask\x18\x07 \x01(\x0b\x32\x19.sfumato.blobs.v1.BlobRef\x12\x0c\n\x04tags\x18\x08 \x03(\t\",\n\x11GetDatasetRequest\x12\x17\n\x04name\x18\x01 \x01(\tB\t\x9a\xdb\x18\x05\x08\x01\x30\x80\x01\"C\n\x12GetDatasetResponse\x12-\n\x07\x64\x61taset\x18\x01 \x01(\x0b\x32\x1c.sfumato.datasets.v1.Dataset\"T\n\x18GetDatasetVersionRequest\x12\x38\n\x07version\x18\x01 \x01(\x0b\x32\x1f.sfumato.datasets.v1.VersionRefB\x06\x9a\xdb\x18\x02\x08\x01\"Q\n\x19GetDatasetVersionResponse\x12\x34\n\x07version\x18\x01 \x01(\x0b\x32#.sfumato.datasets.v1.DatasetVersion\"w\n\x1aListDatasetVersionsRequest\x12\x1a\n\x07\x64\x61taset\x18\x01 \x01(\tB\t\x9a\xdb\x18\x05\x08\x01\x30\x80\x01\x12 \n\tpage_size\x18\x02 \x01(\x05\x42\r\x9a\xdb\x18\t\x11\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1b\n\npage_token\x18\x03 \x01(\tB\x07\x9a\xdb\x18\x03\x30\x80\x08\"m\n\x1bListDatasetVersionsResponse\x12\x35\n\x08versions\x18\x01 \x03(\x0b\x32#.sfumato.datasets.v1.DatasetVersion\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"T\n\x13ListDatasetsRequest\x12 \n\tpage_size\x18\x01 \x01(\x05\x42\r\x9a\xdb\x18\t\x11\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1b\n\npage_token\x18\x02 \x01(\tB\x07\x9a\xdb\x18\x03\x30\x80\x08\"_\n\x14ListDatasetsResponse\x12.\n\x08\x64\x61tasets\x18\x01 \x03(\x0b\x32\x1c.sfumato.datasets.v1.Dataset\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x8d\x01\n\x12ListSamplesRequest\x12\x38\n\x07version\x18\x01 \x01(\x0b\x32\x1f.sfumato.datasets.v1.VersionRefB\x06\x9a\xdb\x18\x02\x08\x01\x12 \n\tpage_size\x18\x02 \x01(\x05\x42\r\x9a\xdb\x18\t\x11\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1b\n\npage_token\x18\x03 \x01(\tB\x07\x9a\xdb\x18\x03\x30\x80\x08\"\x92\x01\n\x13ListSamplesResponse\x12\x34\n\x07version\x18\x01 \x01(\x0b\x32#.sfumato.datasets.v1.DatasetVersion\x12,\n\x07samples\x18\x02 \x03(\x0b\x32\x1b.sfumato.datasets.v1.Sample\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"P\n\x14StreamSamplesRequest\x12\x38\n\x07version\x18\x01 \x01(\x0b\x32\x1f.sfumato.datasets.v1.VersionRefB\x06\x9a\xdb\x18\x02\x08\x01\"\x89\x01\n\x15StreamSamplesResponse\x12\x36\n\x07version\x18\x01 \x01(\x0b\x32#.sfumato.datasets.v1.DatasetVersionH\x00\x12-\n\x06sample\x18\x02 \x01(\x0b\x32\x1b.sfumato.datasets.v1.SampleH\x00\x42\t\n\x07message\"\x92\x01\n\x11PinVersionRequest\x12\x38\n\x07version\x18\x01 \x01(\x0b\x32\x1f.sfumato.datasets.v1.VersionRefB\x06\x9a\xdb\x18\x02\x08\x01\x12\x19\n\x06holder\x18\x02 \x01(\tB\t\x9a\xdb\x18\x05\x08\x01\x30\x80\x01\x12(\n\x05lease\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"{\n\x12PinVersionResponse\x12\x34\n\x07version\x18\x01 \x01(\x0b\x32#.sfumato.datasets.v1.DatasetVersion\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"j\n\x13UnpinVersionRequest\x12\x38\n\x07version\x18\x01 \x01(\x0b\x32\x1f.sfumato.datasets.v1.VersionRefB\x06\x9a\xdb\x18\x02\x08\x01\x12\x19\n\x06holder\x18\x02 \x01(\tB\t\x9a\xdb\x18\x05\x08\x01\x30\x80\x01\"\x16\n\x14UnpinVersionResponse2\xae\r\n\x0f\x44\x61tasetsService\x12q\n\x0c\x43reateImport\x12(.sfumato.datasets.v1.CreateImportRequest\x1a).sfumato.datasets.v1.CreateImportResponse\"\x0c\xaa\xdb\x18\x08\x64\x61tasets\x12\x64\n\tGetImport\x12%.sfumato.datasets.v1.GetImportRequest\x1a&.sfumato.datasets.v1.GetImportResponse\"\x08\xaa\xdb\x18\x04read\x12j\n\x0bListImports\x12\'.sfumato.datasets.v1.ListImportsRequest\x1a(.sfumato.datasets.v1.ListImportsResponse\"\x08\xaa\xdb\x18\x04read\x12g\n\nWaitImport\x12&.sfumato.datasets.v1.WaitImportRequest\x1a\'.sfumato.datasets.v1.WaitImportResponse\"\x08\xaa\xdb\x18\x04read\x12l\n\x0bWatchImport\x12\'.sfumato.datasets.v1.WatchImportRequest\x1a(.sfumato.datasets.v1.WatchImportResponse\"\x08\xaa\xdb\x18\x04read0\x01\x12q\n\x0c\x43\x61ncelImport\x12(.sfumato.datasets.v1.CancelImportRequest\x1a).sfumato.datasets.v1.CancelImportResponse\"\x0c\xaa\xdb\x18\x08\x64\x61tasets\x12q\n\x0c\x44\x65leteImport\x12(.sfumato.datasets.v1.DeleteImportRequest\x1a).sfumato.datasets.v1.DeleteImportResponse\"\x0c\xaa\xdb\x18\x08\x64\x61tasets\x12g\n\nGetDataset\x12&.sfumato.datasets.v1.GetDatasetRequest\x1a\'.sfumato.datasets.v1.GetDatasetResponse\"\x08\xaa\xdb\x18\x04read\x12|\n\x11GetDatasetVersion\x12-.sfumato.datasets.v1.GetDatasetVersionRequest\x1a..sfumato.datasets.v1.GetDatasetVersionResponse\"\x08\xaa\xdb\x18\x04read\x12\x82\x01\n\x13ListDatasetVersions\x12/.sfumato.datasets.v1.ListDatasetVersionsRequest\x1a\x30.sfumato.datasets.v1.ListDatasetVersionsResponse\"\x08\xaa\xdb\x18\x04read\x12m\n\x0cListDatasets\x12(.sfumato.datasets.v1.ListDatasetsRequest\x1a).sfumato.datasets.v1.ListDatasetsResponse\"\x08\xaa\xdb\x18\x04read\x12j\n\x0bListSamples\x12\'.sfumato.datasets.v1.ListSamplesRequest\x1a(.sfumato.datasets.v1.ListSamplesResponse\"\x08\xaa\xdb\x18\x04read\x12r\n\rStreamSamples\x12).sfumato.datasets.v1.StreamSamplesRequest\x1a*.sfumato.datasets.v1.StreamSamplesResponse\"\x08\xaa\xdb\x18\x04read0\x01\x12k\n\nPinVersion\x12&.sfumato.datasets.v1.PinVersionRequest\x1a\'.sfumato.datasets.v1.PinVersionResponse\"\x0c\xaa\xdb\x18\x08\x64\x61tasets\x12q\n\x0cUnpinVersion\x12(.sfumato.datasets.v1.UnpinVersionRequest\x1a).sfumato.datasets.v1.UnpinVersionResponse\"\x0c\xaa\xdb\x18\x08\x64\x61tasetsb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"sfumato/datasets/v1/datasets.proto\x12\x13sfumato.datasets.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1csfumato/blobs/v1/blobs.proto\x1a!sfumato/datasets/v1/editing.proto\x1a sfumato/datasets/v1/export.proto\x1a!sfumato/datasets/v1/imports.proto\x1a#sfumato/datasets/v1/selection.proto\x1a$sfumato/datasets/v1/statistics.proto\x1a\"sfumato/datasets/v1/versions.proto\x1a\x1bsfumato/job/v1/bounds.proto\"\xed\x01\n\x07\x44\x61taset\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0c\n\x04\x65tag\x18\x03 \x01(\t\x12;\n\x0elatest_version\x18\x04 \x01(\x0b\x32#.sfumato.datasets.v1.DatasetVersion\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10\x64\x65letion_pending\x18\x07 \x01(\x08\"\xde\x01\n\x06Sample\x12\x11\n\tfile_name\x18\x01 \x01(\t\x12(\n\x05image\x18\x02 \x01(\x0b\x32\x19.sfumato.blobs.v1.BlobRef\x12\r\n\x05width\x18\x03 \x01(\x05\x12\x0e\n\x06height\x18\x04 \x01(\x05\x12\x0f\n\x07\x63\x61ption\x18\x05 \x01(\t\x12\x16\n\x0e\x63\x61ption_source\x18\x06 \x01(\t\x12\'\n\x04mask\x18\x07 \x01(\x0b\x32\x19.sfumato.blobs.v1.BlobRef\x12\x0c\n\x04tags\x18\x08 \x03(\t\x12\x18\n\x10\x63\x61ption_variants\x18\t \x03(\t\",\n\x11GetDatasetRequest\x12\x17\n\x04name\x18\x01 \x01(\tB\t\x9a\xdb\x18\x05\x08\x01\x30\x80\x01\"C\n\x12GetDatasetResponse\x12-\n\x07\x64\x61taset\x18\x01 \x01(\x0b\x32\x1c.sfumato.datasets.v1.Dataset\"T\n\x18GetDatasetVersionRequest\x12\x38\n\x07version\x18\x01 \x01(\x0b\x32\x1f.sfumato.datasets.v1.VersionRefB\x06\x9a\xdb\x18\x02\x08\x01\"Q\n\x19GetDatasetVersionResponse\x12\x34\n\x07version\x18\x01 \x01(\x0b\x32#.sfumato.datasets.v1.DatasetVersion\"w\n\x1aListDatasetVersionsRequest\x12\x1a\n\x07\x64\x61taset\x18\x01 \x01(\tB\t\x9a\xdb\x18\x05\x08\x01\x30\x80\x01\x12 \n\tpage_size\x18\x02 \x01(\x05\x42\r\x9a\xdb\x18\t\x11\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1b\n\npage_token\x18\x03 \x01(\tB\x07\x9a\xdb\x18\x03\x30\x80\x08\"m\n\x1bListDatasetVersionsResponse\x12\x35\n\x08versions\x18\x01 \x03(\x0b\x32#.sfumato.datasets.v1.DatasetVersion\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"T\n\x13ListDatasetsRequest\x12 \n\tpage_size\x18\x01 \x01(\x05\x42\r\x9a\xdb\x18\t\x11\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1b\n\npage_token\x18\x02 \x01(\tB\x07\x9a\xdb\x18\x03\x30\x80\x08\"_\n\x14ListDatasetsResponse\x12.\n\x08\x64\x61tasets\x18\x01 \x03(\x0b\x32\x1c.sfumato.datasets.v1.Dataset\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xc0\x01\n\x12ListSamplesRequest\x12\x38\n\x07version\x18\x01 \x01(\x0b\x32\x1f.sfumato.datasets.v1.VersionRefB\x06\x9a\xdb\x18\x02\x08\x01\x12 \n\tpage_size\x18\x02 \x01(\x05\x42\r\x9a\xdb\x18\t\x11\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1b\n\npage_token\x18\x03 \x01(\tB\x07\x9a\xdb\x18\x03\x30\x80\x10\x12\x31\n\x06\x66ilter\x18\x04 \x01(\x0b\x32!.sfumato.datasets.v1.SampleFilter\"\x92\x01\n\x13ListSamplesResponse\x12\x34\n\x07version\x18\x01 \x01(\x0b\x32#.sfumato.datasets.v1.DatasetVersion\x12,\n\x07samples\x18\x02 \x03(\x0b\x32\x1b.sfumato.datasets.v1.Sample\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"P\n\x14StreamSamplesRequest\x12\x38\n\x07version\x18\x01 \x01(\x0b\x32\x1f.sfumato.datasets.v1.VersionRefB\x06\x9a\xdb\x18\x02\x08\x01\"\x89\x01\n\x15StreamSamplesResponse\x12\x36\n\x07version\x18\x01 \x01(\x0b\x32#.sfumato.datasets.v1.DatasetVersionH\x00\x12-\n\x06sample\x18\x02 \x01(\x0b\x32\x1b.sfumato.datasets.v1.SampleH\x00\x42\t\n\x07message\"\x92\x01\n\x11PinVersionRequest\x12\x38\n\x07version\x18\x01 \x01(\x0b\x32\x1f.sfumato.datasets.v1.VersionRefB\x06\x9a\xdb\x18\x02\x08\x01\x12\x19\n\x06holder\x18\x02 \x01(\tB\t\x9a\xdb\x18\x05\x08\x01\x30\x80\x01\x12(\n\x05lease\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"{\n\x12PinVersionResponse\x12\x34\n\x07version\x18\x01 \x01(\x0b\x32#.sfumato.datasets.v1.DatasetVersion\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"j\n\x13UnpinVersionRequest\x12\x38\n\x07version\x18\x01 \x01(\x0b\x32\x1f.sfumato.datasets.v1.VersionRefB\x06\x9a\xdb\x18\x02\x08\x01\x12\x19\n\x06holder\x18\x02 \x01(\tB\t\x9a\xdb\x18\x05\x08\x01\x30\x80\x01\"\x16\n\x14UnpinVersionResponse\"\xe4\x01\n\x12\x45\x64itDatasetRequest\x12N\n\nrequest_id\x18\x01 \x01(\tB:\x9a\xdb\x18\x36\x08\x01:2[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\x12\x15\n\rvalidate_only\x18\x02 \x01(\x08\x12\x1a\n\x07\x64\x61taset\x18\x03 \x01(\tB\t\x9a\xdb\x18\x05\x08\x01\x30\x80\x01\x12\x16\n\x04\x65tag\x18\x04 \x01(\tB\x08\x9a\xdb\x18\x04\x08\x01\x30@\x12\x33\n\x05\x65\x64its\x18\x05 \x03(\x0b\x32\x19.sfumato.datasets.v1.EditB\t\x9a\xdb\x18\x05\x08\x01\x30\xe8\x07\"\xad\x01\n\x13\x45\x64itDatasetResponse\x12-\n\x07\x64\x61taset\x18\x01 \x01(\x0b\x32\x1c.sfumato.datasets.v1.Dataset\x12\x1b\n\x13num_samples_changed\x18\x02 \x01(\x03\x12\x14\n\x0c\x64\x65\x64uplicated\x18\x03 \x01(\x08\x12\x34\n\x07version\x18\x04 \x01(\x0b\x32#.sfumato.datasets.v1.DatasetVersion\"X\n\x14\x44\x65leteDatasetRequest\x12\x17\n\x04name\x18\x01 \x01(\tB\t\x9a\xdb\x18\x05\x08\x01\x30\x80\x01\x12\x14\n\x04\x65tag\x18\x02 \x01(\tB\x06\x9a\xdb\x18\x02\x30@\x12\x11\n\tafter_use\x18\x03 \x01(\x08\"(\n\x15\x44\x65leteDatasetResponse\x12\x0f\n\x07pending\x18\x01 \x01(\x08\"\xbc\x01\n\x13\x44iffVersionsRequest\x12\x1a\n\x07\x64\x61taset\x18\x01 \x01(\tB\t\x9a\xdb\x18\x05\x08\x01\x30\x80\x01\x12\x1b\n\x04\x62\x61se\x18\x02 \x01(\x03\x42\r\x9a\xdb\x18\t\x11\x00\x00\x00\x00\x00\x00\xf0?\x12\"\n\x06target\x18\x03 \x01(\x03\x42\r\x9a\xdb\x18\t\x11\x00\x00\x00\x00\x00\x00\xf0?H\x00\x88\x01\x01\x12 \n\tpage_size\x18\x04 \x01(\x05\x42\r\x9a\xdb\x18\t\x11\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1b\n\npage_token\x18\x05 \x01(\tB\x07\x9a\xdb\x18\x03\x30\x80\x10\x42\t\n\x07_target\"\x90\x02\n\x14\x44iffVersionsResponse\x12\x31\n\x04\x62\x61se\x18\x01 \x01(\x0b\x32#.sfumato.datasets.v1.DatasetVersion\x12\x33\n\x06target\x18\x02 \x01(\x0b\x32#.sfumato.datasets.v1.DatasetVersion\x12\x11\n\tnum_added\x18\x03 \x01(\x03\x12\x13\n\x0bnum_removed\x18\x04 \x01(\x03\x12\x13\n\x0bnum_changed\x18\x05 \x01(\x03\x12:\n\x0b\x64ifferences\x18\x06 \x03(\x0b\x32%.sfumato.datasets.v1.SampleDifference\x12\x17\n\x0fnext_page_token\x18\x07 \x01(\t\"}\n\x10SampleDifference\x12\x11\n\tfile_name\x18\x01 \x01(\t\x12)\n\x04\x62\x61se\x18\x02 \x01(\x0b\x32\x1b.sfumato.datasets.v1.Sample\x12+\n\x06target\x18\x03 \x01(\x0b\x32\x1b.sfumato.datasets.v1.Sample2\xde\x15\n\x0f\x44\x61tasetsService\x12q\n\x0c\x43reateImport\x12(.sfumato.datasets.v1.CreateImportRequest\x1a).sfumato.datasets.v1.CreateImportResponse\"\x0c\xaa\xdb\x18\x08\x64\x61tasets\x12\x64\n\tGetImport\x12%.sfumato.datasets.v1.GetImportRequest\x1a&.sfumato.datasets.v1.GetImportResponse\"\x08\xaa\xdb\x18\x04read\x12j\n\x0bListImports\x12\'.sfumato.datasets.v1.ListImportsRequest\x1a(.sfumato.datasets.v1.ListImportsResponse\"\x08\xaa\xdb\x18\x04read\x12g\n\nWaitImport\x12&.sfumato.datasets.v1.WaitImportRequest\x1a\'.sfumato.datasets.v1.WaitImportResponse\"\x08\xaa\xdb\x18\x04read\x12l\n\x0bWatchImport\x12\'.sfumato.datasets.v1.WatchImportRequest\x1a(.sfumato.datasets.v1.WatchImportResponse\"\x08\xaa\xdb\x18\x04read0\x01\x12q\n\x0c\x43\x61ncelImport\x12(.sfumato.datasets.v1.CancelImportRequest\x1a).sfumato.datasets.v1.CancelImportResponse\"\x0c\xaa\xdb\x18\x08\x64\x61tasets\x12q\n\x0c\x44\x65leteImport\x12(.sfumato.datasets.v1.DeleteImportRequest\x1a).sfumato.datasets.v1.DeleteImportResponse\"\x0c\xaa\xdb\x18\x08\x64\x61tasets\x12g\n\nGetDataset\x12&.sfumato.datasets.v1.GetDatasetRequest\x1a\'.sfumato.datasets.v1.GetDatasetResponse\"\x08\xaa\xdb\x18\x04read\x12|\n\x11GetDatasetVersion\x12-.sfumato.datasets.v1.GetDatasetVersionRequest\x1a..sfumato.datasets.v1.GetDatasetVersionResponse\"\x08\xaa\xdb\x18\x04read\x12\x82\x01\n\x13ListDatasetVersions\x12/.sfumato.datasets.v1.ListDatasetVersionsRequest\x1a\x30.sfumato.datasets.v1.ListDatasetVersionsResponse\"\x08\xaa\xdb\x18\x04read\x12m\n\x0cListDatasets\x12(.sfumato.datasets.v1.ListDatasetsRequest\x1a).sfumato.datasets.v1.ListDatasetsResponse\"\x08\xaa\xdb\x18\x04read\x12j\n\x0bListSamples\x12\'.sfumato.datasets.v1.ListSamplesRequest\x1a(.sfumato.datasets.v1.ListSamplesResponse\"\x08\xaa\xdb\x18\x04read\x12r\n\rStreamSamples\x12).sfumato.datasets.v1.StreamSamplesRequest\x1a*.sfumato.datasets.v1.StreamSamplesResponse\"\x08\xaa\xdb\x18\x04read0\x01\x12k\n\nPinVersion\x12&.sfumato.datasets.v1.PinVersionRequest\x1a\'.sfumato.datasets.v1.PinVersionResponse\"\x0c\xaa\xdb\x18\x08\x64\x61tasets\x12q\n\x0cUnpinVersion\x12(.sfumato.datasets.v1.UnpinVersionRequest\x1a).sfumato.datasets.v1.UnpinVersionResponse\"\x0c\xaa\xdb\x18\x08\x64\x61tasets\x12n\n\x0b\x45\x64itDataset\x12\'.sfumato.datasets.v1.EditDatasetRequest\x1a(.sfumato.datasets.v1.EditDatasetResponse\"\x0c\xaa\xdb\x18\x08\x64\x61tasets\x12t\n\rDeleteDataset\x12).sfumato.datasets.v1.DeleteDatasetRequest\x1a*.sfumato.datasets.v1.DeleteDatasetResponse\"\x0c\xaa\xdb\x18\x08\x64\x61tasets\x12\x89\x01\n\x14\x44\x65leteDatasetVersion\x12\x30.sfumato.datasets.v1.DeleteDatasetVersionRequest\x1a\x31.sfumato.datasets.v1.DeleteDatasetVersionResponse\"\x0c\xaa\xdb\x18\x08\x64\x61tasets\x12\x85\x01\n\x14GetVersionStatistics\x12\x30.sfumato.datasets.v1.GetVersionStatisticsRequest\x1a\x31.sfumato.datasets.v1.GetVersionStatisticsResponse\"\x08\xaa\xdb\x18\x04read\x12s\n\x0eListDuplicates\x12*.sfumato.datasets.v1.ListDuplicatesRequest\x1a+.sfumato.datasets.v1.ListDuplicatesResponse\"\x08\xaa\xdb\x18\x04read\x12m\n\x0c\x44iffVersions\x12(.sfumato.datasets.v1.DiffVersionsRequest\x1a).sfumato.datasets.v1.DiffVersionsResponse\"\x08\xaa\xdb\x18\x04read\x12m\n\x0cGetThumbnail\x12(.sfumato.datasets.v1.GetThumbnailRequest\x1a).sfumato.datasets.v1.GetThumbnailResponse\"\x08\xaa\xdb\x18\x04read\x12r\n\rExportVersion\x12).sfumato.datasets.v1.ExportVersionRequest\x1a*.sfumato.datasets.v1.ExportVersionResponse\"\x08\xaa\xdb\x18\x04read0\x01\x12m\n\x0cListExamples\x12(.sfumato.datasets.v1.ListExamplesRequest\x1a).sfumato.datasets.v1.ListExamplesResponse\"\x08\xaa\xdb\x18\x04readb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -56,7 +60,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTSAMPLESREQUEST'].fields_by_name['page_size']._loaded_options = None
   _globals['_LISTSAMPLESREQUEST'].fields_by_name['page_size']._serialized_options = b'\232\333\030\t\021\000\000\000\000\000\000\000\000'
   _globals['_LISTSAMPLESREQUEST'].fields_by_name['page_token']._loaded_options = None
-  _globals['_LISTSAMPLESREQUEST'].fields_by_name['page_token']._serialized_options = b'\232\333\030\0030\200\010'
+  _globals['_LISTSAMPLESREQUEST'].fields_by_name['page_token']._serialized_options = b'\232\333\030\0030\200\020'
   _globals['_STREAMSAMPLESREQUEST'].fields_by_name['version']._loaded_options = None
   _globals['_STREAMSAMPLESREQUEST'].fields_by_name['version']._serialized_options = b'\232\333\030\002\010\001'
   _globals['_PINVERSIONREQUEST'].fields_by_name['version']._loaded_options = None
@@ -67,6 +71,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UNPINVERSIONREQUEST'].fields_by_name['version']._serialized_options = b'\232\333\030\002\010\001'
   _globals['_UNPINVERSIONREQUEST'].fields_by_name['holder']._loaded_options = None
   _globals['_UNPINVERSIONREQUEST'].fields_by_name['holder']._serialized_options = b'\232\333\030\005\010\0010\200\001'
+  _globals['_EDITDATASETREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_EDITDATASETREQUEST'].fields_by_name['request_id']._serialized_options = b'\232\333\0306\010\001:2[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}'
+  _globals['_EDITDATASETREQUEST'].fields_by_name['dataset']._loaded_options = None
+  _globals['_EDITDATASETREQUEST'].fields_by_name['dataset']._serialized_options = b'\232\333\030\005\010\0010\200\001'
+  _globals['_EDITDATASETREQUEST'].fields_by_name['etag']._loaded_options = None
+  _globals['_EDITDATASETREQUEST'].fields_by_name['etag']._serialized_options = b'\232\333\030\004\010\0010@'
+  _globals['_EDITDATASETREQUEST'].fields_by_name['edits']._loaded_options = None
+  _globals['_EDITDATASETREQUEST'].fields_by_name['edits']._serialized_options = b'\232\333\030\005\010\0010\350\007'
+  _globals['_DELETEDATASETREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_DELETEDATASETREQUEST'].fields_by_name['name']._serialized_options = b'\232\333\030\005\010\0010\200\001'
+  _globals['_DELETEDATASETREQUEST'].fields_by_name['etag']._loaded_options = None
+  _globals['_DELETEDATASETREQUEST'].fields_by_name['etag']._serialized_options = b'\232\333\030\0020@'
+  _globals['_DIFFVERSIONSREQUEST'].fields_by_name['dataset']._loaded_options = None
+  _globals['_DIFFVERSIONSREQUEST'].fields_by_name['dataset']._serialized_options = b'\232\333\030\005\010\0010\200\001'
+  _globals['_DIFFVERSIONSREQUEST'].fields_by_name['base']._loaded_options = None
+  _globals['_DIFFVERSIONSREQUEST'].fields_by_name['base']._serialized_options = b'\232\333\030\t\021\000\000\000\000\000\000\360?'
+  _globals['_DIFFVERSIONSREQUEST'].fields_by_name['target']._loaded_options = None
+  _globals['_DIFFVERSIONSREQUEST'].fields_by_name['target']._serialized_options = b'\232\333\030\t\021\000\000\000\000\000\000\360?'
+  _globals['_DIFFVERSIONSREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_DIFFVERSIONSREQUEST'].fields_by_name['page_size']._serialized_options = b'\232\333\030\t\021\000\000\000\000\000\000\000\000'
+  _globals['_DIFFVERSIONSREQUEST'].fields_by_name['page_token']._loaded_options = None
+  _globals['_DIFFVERSIONSREQUEST'].fields_by_name['page_token']._serialized_options = b'\232\333\030\0030\200\020'
   _globals['_DATASETSSERVICE'].methods_by_name['CreateImport']._loaded_options = None
   _globals['_DATASETSSERVICE'].methods_by_name['CreateImport']._serialized_options = b'\252\333\030\010datasets'
   _globals['_DATASETSSERVICE'].methods_by_name['GetImport']._loaded_options = None
@@ -97,42 +123,74 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DATASETSSERVICE'].methods_by_name['PinVersion']._serialized_options = b'\252\333\030\010datasets'
   _globals['_DATASETSSERVICE'].methods_by_name['UnpinVersion']._loaded_options = None
   _globals['_DATASETSSERVICE'].methods_by_name['UnpinVersion']._serialized_options = b'\252\333\030\010datasets'
-  _globals['_DATASET']._serialized_start=255
-  _globals['_DATASET']._serialized_end=466
-  _globals['_SAMPLE']._serialized_start=469
-  _globals['_SAMPLE']._serialized_end=665
-  _globals['_GETDATASETREQUEST']._serialized_start=667
-  _globals['_GETDATASETREQUEST']._serialized_end=711
-  _globals['_GETDATASETRESPONSE']._serialized_start=713
-  _globals['_GETDATASETRESPONSE']._serialized_end=780
-  _globals['_GETDATASETVERSIONREQUEST']._serialized_start=782
-  _globals['_GETDATASETVERSIONREQUEST']._serialized_end=866
-  _globals['_GETDATASETVERSIONRESPONSE']._serialized_start=868
-  _globals['_GETDATASETVERSIONRESPONSE']._serialized_end=949
-  _globals['_LISTDATASETVERSIONSREQUEST']._serialized_start=951
-  _globals['_LISTDATASETVERSIONSREQUEST']._serialized_end=1070
-  _globals['_LISTDATASETVERSIONSRESPONSE']._serialized_start=1072
-  _globals['_LISTDATASETVERSIONSRESPONSE']._serialized_end=1181
-  _globals['_LISTDATASETSREQUEST']._serialized_start=1183
-  _globals['_LISTDATASETSREQUEST']._serialized_end=1267
-  _globals['_LISTDATASETSRESPONSE']._serialized_start=1269
-  _globals['_LISTDATASETSRESPONSE']._serialized_end=1364
-  _globals['_LISTSAMPLESREQUEST']._serialized_start=1367
-  _globals['_LISTSAMPLESREQUEST']._serialized_end=1508
-  _globals['_LISTSAMPLESRESPONSE']._serialized_start=1511
-  _globals['_LISTSAMPLESRESPONSE']._serialized_end=1657
-  _globals['_STREAMSAMPLESREQUEST']._serialized_start=1659
-  _globals['_STREAMSAMPLESREQUEST']._serialized_end=1739
-  _globals['_STREAMSAMPLESRESPONSE']._serialized_start=1742
-  _globals['_STREAMSAMPLESRESPONSE']._serialized_end=1879
-  _globals['_PINVERSIONREQUEST']._serialized_start=1882
-  _globals['_PINVERSIONREQUEST']._serialized_end=2028
-  _globals['_PINVERSIONRESPONSE']._serialized_start=2030
-  _globals['_PINVERSIONRESPONSE']._serialized_end=2153
-  _globals['_UNPINVERSIONREQUEST']._serialized_start=2155
-  _globals['_UNPINVERSIONREQUEST']._serialized_end=2261
-  _globals['_UNPINVERSIONRESPONSE']._serialized_start=2263
-  _globals['_UNPINVERSIONRESPONSE']._serialized_end=2285
-  _globals['_DATASETSSERVICE']._serialized_start=2288
-  _globals['_DATASETSSERVICE']._serialized_end=3998
+  _globals['_DATASETSSERVICE'].methods_by_name['EditDataset']._loaded_options = None
+  _globals['_DATASETSSERVICE'].methods_by_name['EditDataset']._serialized_options = b'\252\333\030\010datasets'
+  _globals['_DATASETSSERVICE'].methods_by_name['DeleteDataset']._loaded_options = None
+  _globals['_DATASETSSERVICE'].methods_by_name['DeleteDataset']._serialized_options = b'\252\333\030\010datasets'
+  _globals['_DATASETSSERVICE'].methods_by_name['DeleteDatasetVersion']._loaded_options = None
+  _globals['_DATASETSSERVICE'].methods_by_name['DeleteDatasetVersion']._serialized_options = b'\252\333\030\010datasets'
+  _globals['_DATASETSSERVICE'].methods_by_name['GetVersionStatistics']._loaded_options = None
+  _globals['_DATASETSSERVICE'].methods_by_name['GetVersionStatistics']._serialized_options = b'\252\333\030\004read'
+  _globals['_DATASETSSERVICE'].methods_by_name['ListDuplicates']._loaded_options = None
+  _globals['_DATASETSSERVICE'].methods_by_name['ListDuplicates']._serialized_options = b'\252\333\030\004read'
+  _globals['_DATASETSSERVICE'].methods_by_name['DiffVersions']._loaded_options = None
+  _globals['_DATASETSSERVICE'].methods_by_name['DiffVersions']._serialized_options = b'\252\333\030\004read'
+  _globals['_DATASETSSERVICE'].methods_by_name['GetThumbnail']._loaded_options = None
+  _globals['_DATASETSSERVICE'].methods_by_name['GetThumbnail']._serialized_options = b'\252\333\030\004read'
+  _globals['_DATASETSSERVICE'].methods_by_name['ExportVersion']._loaded_options = None
+  _globals['_DATASETSSERVICE'].methods_by_name['ExportVersion']._serialized_options = b'\252\333\030\004read'
+  _globals['_DATASETSSERVICE'].methods_by_name['ListExamples']._loaded_options = None
+  _globals['_DATASETSSERVICE'].methods_by_name['ListExamples']._serialized_options = b'\252\333\030\004read'
+  _globals['_DATASET']._serialized_start=399
+  _globals['_DATASET']._serialized_end=636
+  _globals['_SAMPLE']._serialized_start=639
+  _globals['_SAMPLE']._serialized_end=861
+  _globals['_GETDATASETREQUEST']._serialized_start=863
+  _globals['_GETDATASETREQUEST']._serialized_end=907
+  _globals['_GETDATASETRESPONSE']._serialized_start=909
+  _globals['_GETDATASETRESPONSE']._serialized_end=976
+  _globals['_GETDATASETVERSIONREQUEST']._serialized_start=978
+  _globals['_GETDATASETVERSIONREQUEST']._serialized_end=1062
+  _globals['_GETDATASETVERSIONRESPONSE']._serialized_start=1064
+  _globals['_GETDATASETVERSIONRESPONSE']._serialized_end=1145
+  _globals['_LISTDATASETVERSIONSREQUEST']._serialized_start=1147
+  _globals['_LISTDATASETVERSIONSREQUEST']._serialized_end=1266
+  _globals['_LISTDATASETVERSIONSRESPONSE']._serialized_start=1268
+  _globals['_LISTDATASETVERSIONSRESPONSE']._serialized_end=1377
+  _globals['_LISTDATASETSREQUEST']._serialized_start=1379
+  _globals['_LISTDATASETSREQUEST']._serialized_end=1463
+  _globals['_LISTDATASETSRESPONSE']._serialized_start=1465
+  _globals['_LISTDATASETSRESPONSE']._serialized_end=1560
+  _globals['_LISTSAMPLESREQUEST']._serialized_start=1563
+  _globals['_LISTSAMPLESREQUEST']._serialized_end=1755
+  _globals['_LISTSAMPLESRESPONSE']._serialized_start=1758
+  _globals['_LISTSAMPLESRESPONSE']._serialized_end=1904
+  _globals['_STREAMSAMPLESREQUEST']._serialized_start=1906
+  _globals['_STREAMSAMPLESREQUEST']._serialized_end=1986
+  _globals['_STREAMSAMPLESRESPONSE']._serialized_start=1989
+  _globals['_STREAMSAMPLESRESPONSE']._serialized_end=2126
+  _globals['_PINVERSIONREQUEST']._serialized_start=2129
+  _globals['_PINVERSIONREQUEST']._serialized_end=2275
+  _globals['_PINVERSIONRESPONSE']._serialized_start=2277
+  _globals['_PINVERSIONRESPONSE']._serialized_end=2400
+  _globals['_UNPINVERSIONREQUEST']._serialized_start=2402
+  _globals['_UNPINVERSIONREQUEST']._serialized_end=2508
+  _globals['_UNPINVERSIONRESPONSE']._serialized_start=2510
+  _globals['_UNPINVERSIONRESPONSE']._serialized_end=2532
+  _globals['_EDITDATASETREQUEST']._serialized_start=2535
+  _globals['_EDITDATASETREQUEST']._serialized_end=2763
+  _globals['_EDITDATASETRESPONSE']._serialized_start=2766
+  _globals['_EDITDATASETRESPONSE']._serialized_end=2939
+  _globals['_DELETEDATASETREQUEST']._serialized_start=2941
+  _globals['_DELETEDATASETREQUEST']._serialized_end=3029
+  _globals['_DELETEDATASETRESPONSE']._serialized_start=3031
+  _globals['_DELETEDATASETRESPONSE']._serialized_end=3071
+  _globals['_DIFFVERSIONSREQUEST']._serialized_start=3074
+  _globals['_DIFFVERSIONSREQUEST']._serialized_end=3262
+  _globals['_DIFFVERSIONSRESPONSE']._serialized_start=3265
+  _globals['_DIFFVERSIONSRESPONSE']._serialized_end=3537
+  _globals['_SAMPLEDIFFERENCE']._serialized_start=3539
+  _globals['_SAMPLEDIFFERENCE']._serialized_end=3664
+  _globals['_DATASETSSERVICE']._serialized_start=3667
+  _globals['_DATASETSSERVICE']._serialized_end=6449
 # @@protoc_insertion_point(module_scope)

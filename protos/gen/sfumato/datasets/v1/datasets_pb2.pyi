@@ -10,6 +10,8 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from sfumato.blobs.v1 import blobs_pb2 as _blobs_pb2
+from sfumato.datasets.v1 import editing_pb2 as _editing_pb2
+from sfumato.datasets.v1 import selection_pb2 as _selection_pb2
 from sfumato.datasets.v1 import versions_pb2 as _versions_pb2
 import builtins as _builtins
 import sys
@@ -34,10 +36,13 @@ class Dataset(_message.Message):
     LATEST_VERSION_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
+    DELETION_PENDING_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     owner: _builtins.str
     etag: _builtins.str
     """Changes with every change of the dataset."""
+    deletion_pending: _builtins.bool
+    """It goes once nothing has any of its versions pinned; until then it takes nothing new."""
     @_builtins.property
     def latest_version(self) -> _versions_pb2.DatasetVersion: ...
     @_builtins.property
@@ -53,10 +58,11 @@ class Dataset(_message.Message):
         latest_version: _versions_pb2.DatasetVersion | None = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
+        deletion_pending: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "latest_version", b"latest_version", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "etag", b"etag", "latest_version", b"latest_version", "name", b"name", "owner", b"owner", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deletion_pending", b"deletion_pending", "etag", b"etag", "latest_version", b"latest_version", "name", b"name", "owner", b"owner", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -76,6 +82,7 @@ class Sample(_message.Message):
     CAPTION_SOURCE_FIELD_NUMBER: _builtins.int
     MASK_FIELD_NUMBER: _builtins.int
     TAGS_FIELD_NUMBER: _builtins.int
+    CAPTION_VARIANTS_FIELD_NUMBER: _builtins.int
     file_name: _builtins.str
     width: _builtins.int
     """After the EXIF orientation was applied, in pixels."""
@@ -89,6 +96,10 @@ class Sample(_message.Message):
     def mask(self) -> _blobs_pb2.BlobRef: ...
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def caption_variants(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Other captions of the image, where the import kept them."""
+
     def __init__(
         self,
         *,
@@ -100,10 +111,11 @@ class Sample(_message.Message):
         caption_source: _builtins.str = ...,
         mask: _blobs_pb2.BlobRef | None = ...,
         tags: _abc.Iterable[_builtins.str] | None = ...,
+        caption_variants: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "mask", b"mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caption", b"caption", "caption_source", b"caption_source", "file_name", b"file_name", "height", b"height", "image", b"image", "mask", b"mask", "tags", b"tags", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caption", b"caption", "caption_source", b"caption_source", "caption_variants", b"caption_variants", "file_name", b"file_name", "height", b"height", "image", b"image", "mask", b"mask", "tags", b"tags", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -310,21 +322,27 @@ class ListSamplesRequest(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Default 50; more than 200 counts as 200."""
     page_token: _builtins.str
     @_builtins.property
     def version(self) -> _versions_pb2.VersionRef: ...
+    @_builtins.property
+    def filter(self) -> _selection_pb2.SampleFilter:
+        """Only samples that it describes."""
+
     def __init__(
         self,
         *,
         version: _versions_pb2.VersionRef | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        filter: _selection_pb2.SampleFilter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page_size", b"page_size", "page_token", b"page_token", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -509,3 +527,243 @@ class UnpinVersionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UnpinVersionResponse: _TypeAlias = UnpinVersionResponse  # noqa: Y015
+
+@_typing.final
+class EditDatasetRequest(_message.Message):
+    """Changes a dataset."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    DATASET_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    EDITS_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """A UUID made by the caller. The same id with the same body answers the same version at any later time."""
+    validate_only: _builtins.bool
+    """Checks everything and answers what would change, but changes nothing."""
+    dataset: _builtins.str
+    etag: _builtins.str
+    """Of the dataset as the caller read it."""
+    @_builtins.property
+    def edits(self) -> _containers.RepeatedCompositeFieldContainer[_editing_pb2.Edit]:
+        """Done one after the other."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
+        dataset: _builtins.str = ...,
+        etag: _builtins.str = ...,
+        edits: _abc.Iterable[_editing_pb2.Edit] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "edits", b"edits", "etag", b"etag", "request_id", b"request_id", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EditDatasetRequest: _TypeAlias = EditDatasetRequest  # noqa: Y015
+
+@_typing.final
+class EditDatasetResponse(_message.Message):
+    """The dataset with its new version; with the version it had where nothing changed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATASET_FIELD_NUMBER: _builtins.int
+    NUM_SAMPLES_CHANGED_FIELD_NUMBER: _builtins.int
+    DEDUPLICATED_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    num_samples_changed: _builtins.int
+    """Changed or removed."""
+    deduplicated: _builtins.bool
+    """This request id came before; nothing new was made."""
+    @_builtins.property
+    def dataset(self) -> Global___Dataset: ...
+    @_builtins.property
+    def version(self) -> _versions_pb2.DatasetVersion:
+        """The version that this edit made."""
+
+    def __init__(
+        self,
+        *,
+        dataset: Global___Dataset | None = ...,
+        num_samples_changed: _builtins.int = ...,
+        deduplicated: _builtins.bool = ...,
+        version: _versions_pb2.DatasetVersion | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "deduplicated", b"deduplicated", "num_samples_changed", b"num_samples_changed", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EditDatasetResponse: _TypeAlias = EditDatasetResponse  # noqa: Y015
+
+@_typing.final
+class DeleteDatasetRequest(_message.Message):
+    """Removes a dataset."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    AFTER_USE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    etag: _builtins.str
+    """If set, the dataset must not have changed since it was read."""
+    after_use: _builtins.bool
+    """Where a run has a version pinned: remove the dataset when the last pin ends, in place of a refusal."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        etag: _builtins.str = ...,
+        after_use: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_use", b"after_use", "etag", b"etag", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteDatasetRequest: _TypeAlias = DeleteDatasetRequest  # noqa: Y015
+
+@_typing.final
+class DeleteDatasetResponse(_message.Message):
+    """It is gone, or will be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PENDING_FIELD_NUMBER: _builtins.int
+    pending: _builtins.bool
+    """It is pinned and goes later."""
+    def __init__(
+        self,
+        *,
+        pending: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pending", b"pending"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteDatasetResponse: _TypeAlias = DeleteDatasetResponse  # noqa: Y015
+
+@_typing.final
+class DiffVersionsRequest(_message.Message):
+    """Asks what became of each sample."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATASET_FIELD_NUMBER: _builtins.int
+    BASE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    dataset: _builtins.str
+    base: _builtins.int
+    """The earlier version, usually."""
+    target: _builtins.int
+    """Default the latest."""
+    page_size: _builtins.int
+    """Default 50; more than 200 counts as 200."""
+    page_token: _builtins.str
+    def __init__(
+        self,
+        *,
+        dataset: _builtins.str = ...,
+        base: _builtins.int = ...,
+        target: _builtins.int | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_target", b"_target", "target", b"target"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_target", b"_target", "base", b"base", "dataset", b"dataset", "page_size", b"page_size", "page_token", b"page_token", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__target: _TypeAlias = _typing.Literal["target"]  # noqa: Y015
+    _WhichOneofArgType__target: _TypeAlias = _typing.Literal["_target", b"_target"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__target) -> _WhichOneofReturnType__target | None: ...
+
+Global___DiffVersionsRequest: _TypeAlias = DiffVersionsRequest  # noqa: Y015
+
+@_typing.final
+class DiffVersionsResponse(_message.Message):
+    """A page of differences."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BASE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    NUM_ADDED_FIELD_NUMBER: _builtins.int
+    NUM_REMOVED_FIELD_NUMBER: _builtins.int
+    NUM_CHANGED_FIELD_NUMBER: _builtins.int
+    DIFFERENCES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    num_added: _builtins.int
+    num_removed: _builtins.int
+    num_changed: _builtins.int
+    next_page_token: _builtins.str
+    """Empty at the end."""
+    @_builtins.property
+    def base(self) -> _versions_pb2.DatasetVersion: ...
+    @_builtins.property
+    def target(self) -> _versions_pb2.DatasetVersion: ...
+    @_builtins.property
+    def differences(self) -> _containers.RepeatedCompositeFieldContainer[Global___SampleDifference]: ...
+    def __init__(
+        self,
+        *,
+        base: _versions_pb2.DatasetVersion | None = ...,
+        target: _versions_pb2.DatasetVersion | None = ...,
+        num_added: _builtins.int = ...,
+        num_removed: _builtins.int = ...,
+        num_changed: _builtins.int = ...,
+        differences: _abc.Iterable[Global___SampleDifference] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "target", b"target"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "differences", b"differences", "next_page_token", b"next_page_token", "num_added", b"num_added", "num_changed", b"num_changed", "num_removed", b"num_removed", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiffVersionsResponse: _TypeAlias = DiffVersionsResponse  # noqa: Y015
+
+@_typing.final
+class SampleDifference(_message.Message):
+    """A sample that is not the same in both versions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILE_NAME_FIELD_NUMBER: _builtins.int
+    BASE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    file_name: _builtins.str
+    @_builtins.property
+    def base(self) -> Global___Sample:
+        """Absent where the target has added it."""
+
+    @_builtins.property
+    def target(self) -> Global___Sample:
+        """Absent where the target has it no more."""
+
+    def __init__(
+        self,
+        *,
+        file_name: _builtins.str = ...,
+        base: Global___Sample | None = ...,
+        target: Global___Sample | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "target", b"target"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "file_name", b"file_name", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SampleDifference: _TypeAlias = SampleDifference  # noqa: Y015

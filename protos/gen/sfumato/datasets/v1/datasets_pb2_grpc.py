@@ -4,7 +4,10 @@ import grpc
 import warnings
 
 from sfumato.datasets.v1 import datasets_pb2 as sfumato_dot_datasets_dot_v1_dot_datasets__pb2
+from sfumato.datasets.v1 import export_pb2 as sfumato_dot_datasets_dot_v1_dot_export__pb2
 from sfumato.datasets.v1 import imports_pb2 as sfumato_dot_datasets_dot_v1_dot_imports__pb2
+from sfumato.datasets.v1 import statistics_pb2 as sfumato_dot_datasets_dot_v1_dot_statistics__pb2
+from sfumato.datasets.v1 import versions_pb2 as sfumato_dot_datasets_dot_v1_dot_versions__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -111,6 +114,51 @@ class DatasetsServiceStub(object):
                 request_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.UnpinVersionRequest.SerializeToString,
                 response_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.UnpinVersionResponse.FromString,
                 _registered_method=True)
+        self.EditDataset = channel.unary_unary(
+                '/sfumato.datasets.v1.DatasetsService/EditDataset',
+                request_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.EditDatasetRequest.SerializeToString,
+                response_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.EditDatasetResponse.FromString,
+                _registered_method=True)
+        self.DeleteDataset = channel.unary_unary(
+                '/sfumato.datasets.v1.DatasetsService/DeleteDataset',
+                request_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.DeleteDatasetRequest.SerializeToString,
+                response_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.DeleteDatasetResponse.FromString,
+                _registered_method=True)
+        self.DeleteDatasetVersion = channel.unary_unary(
+                '/sfumato.datasets.v1.DatasetsService/DeleteDatasetVersion',
+                request_serializer=sfumato_dot_datasets_dot_v1_dot_versions__pb2.DeleteDatasetVersionRequest.SerializeToString,
+                response_deserializer=sfumato_dot_datasets_dot_v1_dot_versions__pb2.DeleteDatasetVersionResponse.FromString,
+                _registered_method=True)
+        self.GetVersionStatistics = channel.unary_unary(
+                '/sfumato.datasets.v1.DatasetsService/GetVersionStatistics',
+                request_serializer=sfumato_dot_datasets_dot_v1_dot_statistics__pb2.GetVersionStatisticsRequest.SerializeToString,
+                response_deserializer=sfumato_dot_datasets_dot_v1_dot_statistics__pb2.GetVersionStatisticsResponse.FromString,
+                _registered_method=True)
+        self.ListDuplicates = channel.unary_unary(
+                '/sfumato.datasets.v1.DatasetsService/ListDuplicates',
+                request_serializer=sfumato_dot_datasets_dot_v1_dot_statistics__pb2.ListDuplicatesRequest.SerializeToString,
+                response_deserializer=sfumato_dot_datasets_dot_v1_dot_statistics__pb2.ListDuplicatesResponse.FromString,
+                _registered_method=True)
+        self.DiffVersions = channel.unary_unary(
+                '/sfumato.datasets.v1.DatasetsService/DiffVersions',
+                request_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.DiffVersionsRequest.SerializeToString,
+                response_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.DiffVersionsResponse.FromString,
+                _registered_method=True)
+        self.GetThumbnail = channel.unary_unary(
+                '/sfumato.datasets.v1.DatasetsService/GetThumbnail',
+                request_serializer=sfumato_dot_datasets_dot_v1_dot_export__pb2.GetThumbnailRequest.SerializeToString,
+                response_deserializer=sfumato_dot_datasets_dot_v1_dot_export__pb2.GetThumbnailResponse.FromString,
+                _registered_method=True)
+        self.ExportVersion = channel.unary_stream(
+                '/sfumato.datasets.v1.DatasetsService/ExportVersion',
+                request_serializer=sfumato_dot_datasets_dot_v1_dot_export__pb2.ExportVersionRequest.SerializeToString,
+                response_deserializer=sfumato_dot_datasets_dot_v1_dot_export__pb2.ExportVersionResponse.FromString,
+                _registered_method=True)
+        self.ListExamples = channel.unary_unary(
+                '/sfumato.datasets.v1.DatasetsService/ListExamples',
+                request_serializer=sfumato_dot_datasets_dot_v1_dot_export__pb2.ListExamplesRequest.SerializeToString,
+                response_deserializer=sfumato_dot_datasets_dot_v1_dot_export__pb2.ListExamplesResponse.FromString,
+                _registered_method=True)
 
 
 class DatasetsServiceServicer(object):
@@ -120,9 +168,8 @@ class DatasetsServiceServicer(object):
     def CreateImport(self, request, context):
         """Asks for an import and answers at once with the queued job.
 
-        INVALID_ARGUMENT; NOT_FOUND PATH_NOT_FOUND; ABORTED DATASET_BUSY; FAILED_PRECONDITION
-        DATASET_NOT_EMPTY;
-        ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL; UNAVAILABLE
+        INVALID_ARGUMENT; NOT_FOUND PATH_NOT_FOUND or RESOURCE_NOT_FOUND; ABORTED DATASET_BUSY, naming the
+        holder; FAILED_PRECONDITION DATASET_NOT_EMPTY or DELETION_PENDING; ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL; UNAVAILABLE
         SERVER_DRAINING (retry after RetryInfo). Safe to repeat with the same request id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -231,7 +278,7 @@ class DatasetsServiceServicer(object):
     def PinVersion(self, request, context):
         """Keeps a version from being deleted for as long as the lease lasts; pinning again renews it.
 
-        INVALID_ARGUMENT; NOT_FOUND; FAILED_PRECONDITION DATASET_EMPTY.
+        INVALID_ARGUMENT; NOT_FOUND; FAILED_PRECONDITION DATASET_EMPTY, or DELETION_PENDING for a new holder.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -241,6 +288,90 @@ class DatasetsServiceServicer(object):
         """Ends a pin; one that is not there is no error.
 
         INVALID_ARGUMENT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EditDataset(self, request, context):
+        """Changes captions and tags, or removes samples: one new version, with all of the edits or none.
+
+        INVALID_ARGUMENT; NOT_FOUND (the dataset, or a sample that is named); ABORTED ETAG_MISMATCH (read the
+        dataset again) or DATASET_BUSY; FAILED_PRECONDITION DELETION_PENDING; ALREADY_EXISTS
+        REQUEST_ID_REUSED. Safe to repeat with the same request id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteDataset(self, request, context):
+        """Removes a dataset with all its versions, or marks it for removal.
+
+        NOT_FOUND; ABORTED ETAG_MISMATCH or DATASET_BUSY; FAILED_PRECONDITION RESOURCE_PINNED, naming the run
+        (ask again with after_use, or when the run is over).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteDatasetVersion(self, request, context):
+        """Removes one version, or marks it for removal. Numbers are not used again.
+
+        NOT_FOUND; FAILED_PRECONDITION RESOURCE_PINNED, naming the run, or VERSION_IS_LATEST.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetVersionStatistics(self, request, context):
+        """What is in a version: sizes, captions, tags, buckets, duplicates. Made with the version.
+
+        NOT_FOUND; DATA_LOSS BLOB_CORRUPT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDuplicates(self, request, context):
+        """Groups of samples that show the same picture.
+
+        NOT_FOUND; INVALID_ARGUMENT PAGE_TOKEN_INVALID; DATA_LOSS BLOB_CORRUPT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DiffVersions(self, request, context):
+        """What became of each sample from one version of a dataset to another, by file name.
+
+        NOT_FOUND; INVALID_ARGUMENT PAGE_TOKEN_INVALID; DATA_LOSS BLOB_CORRUPT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetThumbnail(self, request, context):
+        """A small picture of an image, at most 64 KiB.
+
+        NOT_FOUND; DATA_LOSS BLOB_CORRUPT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportVersion(self, request, context):
+        """A version as an archive: what it is, then its bytes, which are the same every time. After a lost
+        connection call again with the number of bytes received as offset.
+
+        NOT_FOUND; OUT_OF_RANGE OFFSET_OUT_OF_RANGE past the end; FAILED_PRECONDITION DATASET_EMPTY;
+        DATA_LOSS BLOB_CORRUPT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListExamples(self, request, context):
+        """Small datasets of the Hub to try things with, each with its licence. INVALID_ARGUMENT PAGE_TOKEN_INVALID.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -323,6 +454,51 @@ def add_DatasetsServiceServicer_to_server(servicer, server):
                     servicer.UnpinVersion,
                     request_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.UnpinVersionRequest.FromString,
                     response_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.UnpinVersionResponse.SerializeToString,
+            ),
+            'EditDataset': grpc.unary_unary_rpc_method_handler(
+                    servicer.EditDataset,
+                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.EditDatasetRequest.FromString,
+                    response_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.EditDatasetResponse.SerializeToString,
+            ),
+            'DeleteDataset': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteDataset,
+                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.DeleteDatasetRequest.FromString,
+                    response_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.DeleteDatasetResponse.SerializeToString,
+            ),
+            'DeleteDatasetVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteDatasetVersion,
+                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_versions__pb2.DeleteDatasetVersionRequest.FromString,
+                    response_serializer=sfumato_dot_datasets_dot_v1_dot_versions__pb2.DeleteDatasetVersionResponse.SerializeToString,
+            ),
+            'GetVersionStatistics': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetVersionStatistics,
+                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_statistics__pb2.GetVersionStatisticsRequest.FromString,
+                    response_serializer=sfumato_dot_datasets_dot_v1_dot_statistics__pb2.GetVersionStatisticsResponse.SerializeToString,
+            ),
+            'ListDuplicates': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDuplicates,
+                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_statistics__pb2.ListDuplicatesRequest.FromString,
+                    response_serializer=sfumato_dot_datasets_dot_v1_dot_statistics__pb2.ListDuplicatesResponse.SerializeToString,
+            ),
+            'DiffVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.DiffVersions,
+                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.DiffVersionsRequest.FromString,
+                    response_serializer=sfumato_dot_datasets_dot_v1_dot_datasets__pb2.DiffVersionsResponse.SerializeToString,
+            ),
+            'GetThumbnail': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetThumbnail,
+                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_export__pb2.GetThumbnailRequest.FromString,
+                    response_serializer=sfumato_dot_datasets_dot_v1_dot_export__pb2.GetThumbnailResponse.SerializeToString,
+            ),
+            'ExportVersion': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportVersion,
+                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_export__pb2.ExportVersionRequest.FromString,
+                    response_serializer=sfumato_dot_datasets_dot_v1_dot_export__pb2.ExportVersionResponse.SerializeToString,
+            ),
+            'ListExamples': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListExamples,
+                    request_deserializer=sfumato_dot_datasets_dot_v1_dot_export__pb2.ListExamplesRequest.FromString,
+                    response_serializer=sfumato_dot_datasets_dot_v1_dot_export__pb2.ListExamplesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -731,6 +907,249 @@ class DatasetsService(object):
             '/sfumato.datasets.v1.DatasetsService/UnpinVersion',
             sfumato_dot_datasets_dot_v1_dot_datasets__pb2.UnpinVersionRequest.SerializeToString,
             sfumato_dot_datasets_dot_v1_dot_datasets__pb2.UnpinVersionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EditDataset(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sfumato.datasets.v1.DatasetsService/EditDataset',
+            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.EditDatasetRequest.SerializeToString,
+            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.EditDatasetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteDataset(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sfumato.datasets.v1.DatasetsService/DeleteDataset',
+            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.DeleteDatasetRequest.SerializeToString,
+            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.DeleteDatasetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteDatasetVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sfumato.datasets.v1.DatasetsService/DeleteDatasetVersion',
+            sfumato_dot_datasets_dot_v1_dot_versions__pb2.DeleteDatasetVersionRequest.SerializeToString,
+            sfumato_dot_datasets_dot_v1_dot_versions__pb2.DeleteDatasetVersionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetVersionStatistics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sfumato.datasets.v1.DatasetsService/GetVersionStatistics',
+            sfumato_dot_datasets_dot_v1_dot_statistics__pb2.GetVersionStatisticsRequest.SerializeToString,
+            sfumato_dot_datasets_dot_v1_dot_statistics__pb2.GetVersionStatisticsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDuplicates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sfumato.datasets.v1.DatasetsService/ListDuplicates',
+            sfumato_dot_datasets_dot_v1_dot_statistics__pb2.ListDuplicatesRequest.SerializeToString,
+            sfumato_dot_datasets_dot_v1_dot_statistics__pb2.ListDuplicatesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DiffVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sfumato.datasets.v1.DatasetsService/DiffVersions',
+            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.DiffVersionsRequest.SerializeToString,
+            sfumato_dot_datasets_dot_v1_dot_datasets__pb2.DiffVersionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetThumbnail(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sfumato.datasets.v1.DatasetsService/GetThumbnail',
+            sfumato_dot_datasets_dot_v1_dot_export__pb2.GetThumbnailRequest.SerializeToString,
+            sfumato_dot_datasets_dot_v1_dot_export__pb2.GetThumbnailResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sfumato.datasets.v1.DatasetsService/ExportVersion',
+            sfumato_dot_datasets_dot_v1_dot_export__pb2.ExportVersionRequest.SerializeToString,
+            sfumato_dot_datasets_dot_v1_dot_export__pb2.ExportVersionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListExamples(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sfumato.datasets.v1.DatasetsService/ListExamples',
+            sfumato_dot_datasets_dot_v1_dot_export__pb2.ListExamplesRequest.SerializeToString,
+            sfumato_dot_datasets_dot_v1_dot_export__pb2.ListExamplesResponse.FromString,
             options,
             channel_credentials,
             insecure,

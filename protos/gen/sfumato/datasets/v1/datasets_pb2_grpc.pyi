@@ -6,7 +6,10 @@ isort:skip_file
 from collections import abc as _abc
 from grpc import aio as _aio
 from sfumato.datasets.v1 import datasets_pb2 as _datasets_pb2
+from sfumato.datasets.v1 import export_pb2 as _export_pb2
 from sfumato.datasets.v1 import imports_pb2 as _imports_pb2
+from sfumato.datasets.v1 import statistics_pb2 as _statistics_pb2
+from sfumato.datasets.v1 import versions_pb2 as _versions_pb2
 import abc as _abc_1
 
 
@@ -20,9 +23,8 @@ class DatasetsServiceStub:
     CreateImport: _aio.UnaryUnaryMultiCallable[_imports_pb2.CreateImportRequest, _imports_pb2.CreateImportResponse]
     """Asks for an import and answers at once with the queued job.
 
-    INVALID_ARGUMENT; NOT_FOUND PATH_NOT_FOUND; ABORTED DATASET_BUSY; FAILED_PRECONDITION
-    DATASET_NOT_EMPTY;
-    ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL; UNAVAILABLE
+    INVALID_ARGUMENT; NOT_FOUND PATH_NOT_FOUND or RESOURCE_NOT_FOUND; ABORTED DATASET_BUSY, naming the
+    holder; FAILED_PRECONDITION DATASET_NOT_EMPTY or DELETION_PENDING; ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL; UNAVAILABLE
     SERVER_DRAINING (retry after RetryInfo). Safe to repeat with the same request id.
     """
     GetImport: _aio.UnaryUnaryMultiCallable[_imports_pb2.GetImportRequest, _imports_pb2.GetImportResponse]
@@ -73,13 +75,60 @@ class DatasetsServiceStub:
     PinVersion: _aio.UnaryUnaryMultiCallable[_datasets_pb2.PinVersionRequest, _datasets_pb2.PinVersionResponse]
     """Keeps a version from being deleted for as long as the lease lasts; pinning again renews it.
 
-    INVALID_ARGUMENT; NOT_FOUND; FAILED_PRECONDITION DATASET_EMPTY.
+    INVALID_ARGUMENT; NOT_FOUND; FAILED_PRECONDITION DATASET_EMPTY, or DELETION_PENDING for a new holder.
     """
     UnpinVersion: _aio.UnaryUnaryMultiCallable[_datasets_pb2.UnpinVersionRequest, _datasets_pb2.UnpinVersionResponse]
     """Ends a pin; one that is not there is no error.
 
     INVALID_ARGUMENT.
     """
+    EditDataset: _aio.UnaryUnaryMultiCallable[_datasets_pb2.EditDatasetRequest, _datasets_pb2.EditDatasetResponse]
+    """Changes captions and tags, or removes samples: one new version, with all of the edits or none.
+
+    INVALID_ARGUMENT; NOT_FOUND (the dataset, or a sample that is named); ABORTED ETAG_MISMATCH (read the
+    dataset again) or DATASET_BUSY; FAILED_PRECONDITION DELETION_PENDING; ALREADY_EXISTS
+    REQUEST_ID_REUSED. Safe to repeat with the same request id.
+    """
+    DeleteDataset: _aio.UnaryUnaryMultiCallable[_datasets_pb2.DeleteDatasetRequest, _datasets_pb2.DeleteDatasetResponse]
+    """Removes a dataset with all its versions, or marks it for removal.
+
+    NOT_FOUND; ABORTED ETAG_MISMATCH or DATASET_BUSY; FAILED_PRECONDITION RESOURCE_PINNED, naming the run
+    (ask again with after_use, or when the run is over).
+    """
+    DeleteDatasetVersion: _aio.UnaryUnaryMultiCallable[_versions_pb2.DeleteDatasetVersionRequest, _versions_pb2.DeleteDatasetVersionResponse]
+    """Removes one version, or marks it for removal. Numbers are not used again.
+
+    NOT_FOUND; FAILED_PRECONDITION RESOURCE_PINNED, naming the run, or VERSION_IS_LATEST.
+    """
+    GetVersionStatistics: _aio.UnaryUnaryMultiCallable[_statistics_pb2.GetVersionStatisticsRequest, _statistics_pb2.GetVersionStatisticsResponse]
+    """What is in a version: sizes, captions, tags, buckets, duplicates. Made with the version.
+
+    NOT_FOUND; DATA_LOSS BLOB_CORRUPT.
+    """
+    ListDuplicates: _aio.UnaryUnaryMultiCallable[_statistics_pb2.ListDuplicatesRequest, _statistics_pb2.ListDuplicatesResponse]
+    """Groups of samples that show the same picture.
+
+    NOT_FOUND; INVALID_ARGUMENT PAGE_TOKEN_INVALID; DATA_LOSS BLOB_CORRUPT.
+    """
+    DiffVersions: _aio.UnaryUnaryMultiCallable[_datasets_pb2.DiffVersionsRequest, _datasets_pb2.DiffVersionsResponse]
+    """What became of each sample from one version of a dataset to another, by file name.
+
+    NOT_FOUND; INVALID_ARGUMENT PAGE_TOKEN_INVALID; DATA_LOSS BLOB_CORRUPT.
+    """
+    GetThumbnail: _aio.UnaryUnaryMultiCallable[_export_pb2.GetThumbnailRequest, _export_pb2.GetThumbnailResponse]
+    """A small picture of an image, at most 64 KiB.
+
+    NOT_FOUND; DATA_LOSS BLOB_CORRUPT.
+    """
+    ExportVersion: _aio.UnaryStreamMultiCallable[_export_pb2.ExportVersionRequest, _export_pb2.ExportVersionResponse]
+    """A version as an archive: what it is, then its bytes, which are the same every time. After a lost
+    connection call again with the number of bytes received as offset.
+
+    NOT_FOUND; OUT_OF_RANGE OFFSET_OUT_OF_RANGE past the end; FAILED_PRECONDITION DATASET_EMPTY;
+    DATA_LOSS BLOB_CORRUPT.
+    """
+    ListExamples: _aio.UnaryUnaryMultiCallable[_export_pb2.ListExamplesRequest, _export_pb2.ListExamplesResponse]
+    """Small datasets of the Hub to try things with, each with its licence. INVALID_ARGUMENT PAGE_TOKEN_INVALID."""
 
 class DatasetsServiceServicer(metaclass=_abc_1.ABCMeta):
     """Captioned images as immutable, versioned datasets."""
@@ -92,9 +141,8 @@ class DatasetsServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_imports_pb2.CreateImportResponse]:
         """Asks for an import and answers at once with the queued job.
 
-        INVALID_ARGUMENT; NOT_FOUND PATH_NOT_FOUND; ABORTED DATASET_BUSY; FAILED_PRECONDITION
-        DATASET_NOT_EMPTY;
-        ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL; UNAVAILABLE
+        INVALID_ARGUMENT; NOT_FOUND PATH_NOT_FOUND or RESOURCE_NOT_FOUND; ABORTED DATASET_BUSY, naming the
+        holder; FAILED_PRECONDITION DATASET_NOT_EMPTY or DELETION_PENDING; ALREADY_EXISTS REQUEST_ID_REUSED; RESOURCE_EXHAUSTED QUEUE_FULL; UNAVAILABLE
         SERVER_DRAINING (retry after RetryInfo). Safe to repeat with the same request id.
         """
 
@@ -223,7 +271,7 @@ class DatasetsServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_datasets_pb2.PinVersionResponse]:
         """Keeps a version from being deleted for as long as the lease lasts; pinning again renews it.
 
-        INVALID_ARGUMENT; NOT_FOUND; FAILED_PRECONDITION DATASET_EMPTY.
+        INVALID_ARGUMENT; NOT_FOUND; FAILED_PRECONDITION DATASET_EMPTY, or DELETION_PENDING for a new holder.
         """
 
     @_abc_1.abstractmethod
@@ -236,5 +284,106 @@ class DatasetsServiceServicer(metaclass=_abc_1.ABCMeta):
 
         INVALID_ARGUMENT.
         """
+
+    @_abc_1.abstractmethod
+    def EditDataset(
+        self,
+        request: _datasets_pb2.EditDatasetRequest,
+        context: _aio.ServicerContext[_datasets_pb2.EditDatasetRequest, _abc.Awaitable[_datasets_pb2.EditDatasetResponse]],
+    ) -> _abc.Awaitable[_datasets_pb2.EditDatasetResponse]:
+        """Changes captions and tags, or removes samples: one new version, with all of the edits or none.
+
+        INVALID_ARGUMENT; NOT_FOUND (the dataset, or a sample that is named); ABORTED ETAG_MISMATCH (read the
+        dataset again) or DATASET_BUSY; FAILED_PRECONDITION DELETION_PENDING; ALREADY_EXISTS
+        REQUEST_ID_REUSED. Safe to repeat with the same request id.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteDataset(
+        self,
+        request: _datasets_pb2.DeleteDatasetRequest,
+        context: _aio.ServicerContext[_datasets_pb2.DeleteDatasetRequest, _abc.Awaitable[_datasets_pb2.DeleteDatasetResponse]],
+    ) -> _abc.Awaitable[_datasets_pb2.DeleteDatasetResponse]:
+        """Removes a dataset with all its versions, or marks it for removal.
+
+        NOT_FOUND; ABORTED ETAG_MISMATCH or DATASET_BUSY; FAILED_PRECONDITION RESOURCE_PINNED, naming the run
+        (ask again with after_use, or when the run is over).
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteDatasetVersion(
+        self,
+        request: _versions_pb2.DeleteDatasetVersionRequest,
+        context: _aio.ServicerContext[_versions_pb2.DeleteDatasetVersionRequest, _abc.Awaitable[_versions_pb2.DeleteDatasetVersionResponse]],
+    ) -> _abc.Awaitable[_versions_pb2.DeleteDatasetVersionResponse]:
+        """Removes one version, or marks it for removal. Numbers are not used again.
+
+        NOT_FOUND; FAILED_PRECONDITION RESOURCE_PINNED, naming the run, or VERSION_IS_LATEST.
+        """
+
+    @_abc_1.abstractmethod
+    def GetVersionStatistics(
+        self,
+        request: _statistics_pb2.GetVersionStatisticsRequest,
+        context: _aio.ServicerContext[_statistics_pb2.GetVersionStatisticsRequest, _abc.Awaitable[_statistics_pb2.GetVersionStatisticsResponse]],
+    ) -> _abc.Awaitable[_statistics_pb2.GetVersionStatisticsResponse]:
+        """What is in a version: sizes, captions, tags, buckets, duplicates. Made with the version.
+
+        NOT_FOUND; DATA_LOSS BLOB_CORRUPT.
+        """
+
+    @_abc_1.abstractmethod
+    def ListDuplicates(
+        self,
+        request: _statistics_pb2.ListDuplicatesRequest,
+        context: _aio.ServicerContext[_statistics_pb2.ListDuplicatesRequest, _abc.Awaitable[_statistics_pb2.ListDuplicatesResponse]],
+    ) -> _abc.Awaitable[_statistics_pb2.ListDuplicatesResponse]:
+        """Groups of samples that show the same picture.
+
+        NOT_FOUND; INVALID_ARGUMENT PAGE_TOKEN_INVALID; DATA_LOSS BLOB_CORRUPT.
+        """
+
+    @_abc_1.abstractmethod
+    def DiffVersions(
+        self,
+        request: _datasets_pb2.DiffVersionsRequest,
+        context: _aio.ServicerContext[_datasets_pb2.DiffVersionsRequest, _abc.Awaitable[_datasets_pb2.DiffVersionsResponse]],
+    ) -> _abc.Awaitable[_datasets_pb2.DiffVersionsResponse]:
+        """What became of each sample from one version of a dataset to another, by file name.
+
+        NOT_FOUND; INVALID_ARGUMENT PAGE_TOKEN_INVALID; DATA_LOSS BLOB_CORRUPT.
+        """
+
+    @_abc_1.abstractmethod
+    def GetThumbnail(
+        self,
+        request: _export_pb2.GetThumbnailRequest,
+        context: _aio.ServicerContext[_export_pb2.GetThumbnailRequest, _abc.Awaitable[_export_pb2.GetThumbnailResponse]],
+    ) -> _abc.Awaitable[_export_pb2.GetThumbnailResponse]:
+        """A small picture of an image, at most 64 KiB.
+
+        NOT_FOUND; DATA_LOSS BLOB_CORRUPT.
+        """
+
+    @_abc_1.abstractmethod
+    def ExportVersion(
+        self,
+        request: _export_pb2.ExportVersionRequest,
+        context: _aio.ServicerContext[_export_pb2.ExportVersionRequest, _abc.AsyncIterator[_export_pb2.ExportVersionResponse]],
+    ) -> _abc.AsyncIterator[_export_pb2.ExportVersionResponse]:
+        """A version as an archive: what it is, then its bytes, which are the same every time. After a lost
+        connection call again with the number of bytes received as offset.
+
+        NOT_FOUND; OUT_OF_RANGE OFFSET_OUT_OF_RANGE past the end; FAILED_PRECONDITION DATASET_EMPTY;
+        DATA_LOSS BLOB_CORRUPT.
+        """
+
+    @_abc_1.abstractmethod
+    def ListExamples(
+        self,
+        request: _export_pb2.ListExamplesRequest,
+        context: _aio.ServicerContext[_export_pb2.ListExamplesRequest, _abc.Awaitable[_export_pb2.ListExamplesResponse]],
+    ) -> _abc.Awaitable[_export_pb2.ListExamplesResponse]:
+        """Small datasets of the Hub to try things with, each with its licence. INVALID_ARGUMENT PAGE_TOKEN_INVALID."""
 
 def add_DatasetsServiceServicer_to_server(servicer: DatasetsServiceServicer, server: _aio.Server) -> None: ...

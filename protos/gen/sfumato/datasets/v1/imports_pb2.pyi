@@ -90,11 +90,20 @@ class Import(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     NOTES_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    FOLDER_FIELD_NUMBER: _builtins.int
+    HUB_FIELD_NUMBER: _builtins.int
+    EXAMPLE_FIELD_NUMBER: _builtins.int
+    ARCHIVE_FIELD_NUMBER: _builtins.int
+    CAPTION_COLUMN_FIELD_NUMBER: _builtins.int
+    ALL_CAPTIONS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     owner: _builtins.str
     dataset: _builtins.str
     mode: Global___ImportMode.ValueType
     refused_files: Global___RefusedFilePolicy.ValueType
+    caption_column: _builtins.str
+    """Column of the metadata that holds captions."""
+    all_captions: _builtins.bool
     @_builtins.property
     def status(self) -> _job_pb2.JobStatus: ...
     @_builtins.property
@@ -107,6 +116,16 @@ class Import(_message.Message):
     def version(self) -> _versions_pb2.DatasetVersion:
         """Set when it succeeded."""
 
+    @_builtins.property
+    def folder(self) -> Global___FolderSource: ...
+    @_builtins.property
+    def hub(self) -> Global___HubSource:
+        """The revision is that of the commit once it is known."""
+
+    @_builtins.property
+    def example(self) -> Global___ExampleSource: ...
+    @_builtins.property
+    def archive(self) -> Global___ArchiveSource: ...
     def __init__(
         self,
         *,
@@ -119,12 +138,20 @@ class Import(_message.Message):
         progress: Global___ImportProgress | None = ...,
         notes: _abc.Iterable[Global___ImportNote] | None = ...,
         version: _versions_pb2.DatasetVersion | None = ...,
+        folder: Global___FolderSource | None = ...,
+        hub: Global___HubSource | None = ...,
+        example: Global___ExampleSource | None = ...,
+        archive: Global___ArchiveSource | None = ...,
+        caption_column: _builtins.str = ...,
+        all_captions: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "status", b"status", "version", b"version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["archive", b"archive", "example", b"example", "folder", b"folder", "hub", b"hub", "progress", b"progress", "source", b"source", "status", b"status", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "mode", b"mode", "name", b"name", "notes", b"notes", "owner", b"owner", "progress", b"progress", "refused_files", b"refused_files", "status", b"status", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_captions", b"all_captions", "archive", b"archive", "caption_column", b"caption_column", "dataset", b"dataset", "example", b"example", "folder", b"folder", "hub", b"hub", "mode", b"mode", "name", b"name", "notes", b"notes", "owner", b"owner", "progress", b"progress", "refused_files", b"refused_files", "source", b"source", "status", b"status", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["folder", "hub", "example", "archive"]  # noqa: Y015
+    _WhichOneofArgType_source: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_source) -> _WhichOneofReturnType_source | None: ...
 
 Global___Import: _TypeAlias = Import  # noqa: Y015
 
@@ -137,19 +164,26 @@ class ImportProgress(_message.Message):
     NUM_FILES_DONE_FIELD_NUMBER: _builtins.int
     NUM_FILES_FIELD_NUMBER: _builtins.int
     NUM_BYTES_DONE_FIELD_NUMBER: _builtins.int
+    NUM_BYTES_FETCHED_FIELD_NUMBER: _builtins.int
+    NUM_BYTES_TO_FETCH_FIELD_NUMBER: _builtins.int
     num_files_done: _builtins.int
     num_files: _builtins.int
     num_bytes_done: _builtins.int
+    num_bytes_fetched: _builtins.int
+    """Fetched from the Hub before files are read; both 0 for other sources."""
+    num_bytes_to_fetch: _builtins.int
     def __init__(
         self,
         *,
         num_files_done: _builtins.int = ...,
         num_files: _builtins.int = ...,
         num_bytes_done: _builtins.int = ...,
+        num_bytes_fetched: _builtins.int = ...,
+        num_bytes_to_fetch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_bytes_done", b"num_bytes_done", "num_files", b"num_files", "num_files_done", b"num_files_done"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_bytes_done", b"num_bytes_done", "num_bytes_fetched", b"num_bytes_fetched", "num_bytes_to_fetch", b"num_bytes_to_fetch", "num_files", b"num_files", "num_files_done", b"num_files_done"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -203,6 +237,7 @@ class ImportEvent(_message.Message):
     FAILED_FIELD_NUMBER: _builtins.int
     CANCELLED_FIELD_NUMBER: _builtins.int
     CANCEL_REQUESTED_FIELD_NUMBER: _builtins.int
+    REVISION_PINNED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> _job_pb2.EventHeader: ...
     @_builtins.property
@@ -229,6 +264,8 @@ class ImportEvent(_message.Message):
 
     @_builtins.property
     def cancel_requested(self) -> _job_pb2.CancelRequested: ...
+    @_builtins.property
+    def revision_pinned(self) -> Global___RevisionPinned: ...
     def __init__(
         self,
         *,
@@ -242,16 +279,39 @@ class ImportEvent(_message.Message):
         failed: _errors_pb2.JobError | None = ...,
         cancelled: _job_pb2.Cancelled | None = ...,
         cancel_requested: _job_pb2.CancelRequested | None = ...,
+        revision_pinned: Global___RevisionPinned | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested", b"cancel_requested", "cancelled", b"cancelled", "event", b"event", "failed", b"failed", "header", b"header", "interrupted", b"interrupted", "note", b"note", "progress", b"progress", "queued", b"queued", "started", b"started", "succeeded", b"succeeded"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested", b"cancel_requested", "cancelled", b"cancelled", "event", b"event", "failed", b"failed", "header", b"header", "interrupted", b"interrupted", "note", b"note", "progress", b"progress", "queued", b"queued", "revision_pinned", b"revision_pinned", "started", b"started", "succeeded", b"succeeded"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_requested", b"cancel_requested", "cancelled", b"cancelled", "event", b"event", "failed", b"failed", "header", b"header", "interrupted", b"interrupted", "note", b"note", "progress", b"progress", "queued", b"queued", "started", b"started", "succeeded", b"succeeded"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_requested", b"cancel_requested", "cancelled", b"cancelled", "event", b"event", "failed", b"failed", "header", b"header", "interrupted", b"interrupted", "note", b"note", "progress", b"progress", "queued", b"queued", "revision_pinned", b"revision_pinned", "started", b"started", "succeeded", b"succeeded"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["queued", "started", "progress", "note", "interrupted", "succeeded", "failed", "cancelled", "cancel_requested"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["queued", "started", "progress", "note", "interrupted", "succeeded", "failed", "cancelled", "cancel_requested", "revision_pinned"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___ImportEvent: _TypeAlias = ImportEvent  # noqa: Y015
+
+@_typing.final
+class RevisionPinned(_message.Message):
+    """From here on the import reads at this commit, whatever becomes of the branch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVISION_FIELD_NUMBER: _builtins.int
+    revision: _builtins.str
+    """40 hexadecimal digits."""
+    def __init__(
+        self,
+        *,
+        revision: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevisionPinned: _TypeAlias = RevisionPinned  # noqa: Y015
 
 @_typing.final
 class FolderSource(_message.Message):
@@ -273,6 +333,108 @@ class FolderSource(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FolderSource: _TypeAlias = FolderSource  # noqa: Y015
+
+@_typing.final
+class ArchiveSource(_message.Message):
+    """Archives uploaded through BlobService: zip, tar (also compressed), WebDataset shards. The kind is found by
+    content. Files in one common folder lose it; in deeper paths `__` stands for each separator.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___UploadedFile]: ...
+    def __init__(
+        self,
+        *,
+        files: _abc.Iterable[Global___UploadedFile] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveSource: _TypeAlias = ArchiveSource  # noqa: Y015
+
+@_typing.final
+class HubSource(_message.Message):
+    """A dataset of the Hugging Face Hub: images in a folder with their captions, or Parquet with an image column."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    FOLDER_FIELD_NUMBER: _builtins.int
+    SPLIT_FIELD_NUMBER: _builtins.int
+    IMAGE_COLUMN_FIELD_NUMBER: _builtins.int
+    MAX_SAMPLES_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """`name` or `organisation/name`."""
+    revision: _builtins.str
+    """Branch, tag or commit; default `main`. The import is pinned to the commit that it is when it begins."""
+    folder: _builtins.str
+    """Only what lies in this folder of the repository."""
+    split: _builtins.str
+    """Parquet only; default `train`."""
+    image_column: _builtins.str
+    """Parquet only; default the only column that holds images."""
+    max_samples: _builtins.int
+    """The first so many, by name or row; default all."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        revision: _builtins.str | None = ...,
+        folder: _builtins.str = ...,
+        split: _builtins.str | None = ...,
+        image_column: _builtins.str | None = ...,
+        max_samples: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_image_column", b"_image_column", "_max_samples", b"_max_samples", "_revision", b"_revision", "_split", b"_split", "image_column", b"image_column", "max_samples", b"max_samples", "revision", b"revision", "split", b"split"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_image_column", b"_image_column", "_max_samples", b"_max_samples", "_revision", b"_revision", "_split", b"_split", "folder", b"folder", "id", b"id", "image_column", b"image_column", "max_samples", b"max_samples", "revision", b"revision", "split", b"split"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__image_column: _TypeAlias = _typing.Literal["image_column"]  # noqa: Y015
+    _WhichOneofArgType__image_column: _TypeAlias = _typing.Literal["_image_column", b"_image_column"]  # noqa: Y015
+    _WhichOneofReturnType__max_samples: _TypeAlias = _typing.Literal["max_samples"]  # noqa: Y015
+    _WhichOneofArgType__max_samples: _TypeAlias = _typing.Literal["_max_samples", b"_max_samples"]  # noqa: Y015
+    _WhichOneofReturnType__revision: _TypeAlias = _typing.Literal["revision"]  # noqa: Y015
+    _WhichOneofArgType__revision: _TypeAlias = _typing.Literal["_revision", b"_revision"]  # noqa: Y015
+    _WhichOneofReturnType__split: _TypeAlias = _typing.Literal["split"]  # noqa: Y015
+    _WhichOneofArgType__split: _TypeAlias = _typing.Literal["_split", b"_split"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__image_column) -> _WhichOneofReturnType__image_column | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_samples) -> _WhichOneofReturnType__max_samples | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__revision) -> _WhichOneofReturnType__revision | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__split) -> _WhichOneofReturnType__split | None: ...
+
+Global___HubSource: _TypeAlias = HubSource  # noqa: Y015
+
+@_typing.final
+class ExampleSource(_message.Message):
+    """One of ListExamples."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExampleSource: _TypeAlias = ExampleSource  # noqa: Y015
 
 @_typing.final
 class UploadSource(_message.Message):
@@ -331,10 +493,14 @@ class CreateImportRequest(_message.Message):
     DATASET_FIELD_NUMBER: _builtins.int
     FOLDER_FIELD_NUMBER: _builtins.int
     UPLOAD_FIELD_NUMBER: _builtins.int
+    ARCHIVE_FIELD_NUMBER: _builtins.int
+    HUB_FIELD_NUMBER: _builtins.int
+    EXAMPLE_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
     REFUSED_FILES_FIELD_NUMBER: _builtins.int
     CAPTION_COLUMN_FIELD_NUMBER: _builtins.int
     INTERRUPTION_POLICY_FIELD_NUMBER: _builtins.int
+    ALL_CAPTIONS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """A UUID made by the caller. The same id with the same body answers the same job, until 30 days after the job was
     removed; from its removal on with state EXPIRED.
@@ -350,10 +516,18 @@ class CreateImportRequest(_message.Message):
     """Column of metadata.jsonl and metadata.csv that holds captions; default `text`."""
     interruption_policy: _job_pb2.InterruptionPolicy.ValueType
     """Default AUTO."""
+    all_captions: _builtins.bool
+    """Where an image has a list of captions, keep the others as variants; default is the first alone."""
     @_builtins.property
     def folder(self) -> Global___FolderSource: ...
     @_builtins.property
     def upload(self) -> Global___UploadSource: ...
+    @_builtins.property
+    def archive(self) -> Global___ArchiveSource: ...
+    @_builtins.property
+    def hub(self) -> Global___HubSource: ...
+    @_builtins.property
+    def example(self) -> Global___ExampleSource: ...
     def __init__(
         self,
         *,
@@ -362,14 +536,18 @@ class CreateImportRequest(_message.Message):
         dataset: _builtins.str = ...,
         folder: Global___FolderSource | None = ...,
         upload: Global___UploadSource | None = ...,
+        archive: Global___ArchiveSource | None = ...,
+        hub: Global___HubSource | None = ...,
+        example: Global___ExampleSource | None = ...,
         mode: Global___ImportMode.ValueType | None = ...,
         refused_files: Global___RefusedFilePolicy.ValueType | None = ...,
         caption_column: _builtins.str | None = ...,
         interruption_policy: _job_pb2.InterruptionPolicy.ValueType | None = ...,
+        all_captions: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_caption_column", b"_caption_column", "_interruption_policy", b"_interruption_policy", "_mode", b"_mode", "_refused_files", b"_refused_files", "caption_column", b"caption_column", "folder", b"folder", "interruption_policy", b"interruption_policy", "mode", b"mode", "refused_files", b"refused_files", "source", b"source", "upload", b"upload"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_caption_column", b"_caption_column", "_interruption_policy", b"_interruption_policy", "_mode", b"_mode", "_refused_files", b"_refused_files", "archive", b"archive", "caption_column", b"caption_column", "example", b"example", "folder", b"folder", "hub", b"hub", "interruption_policy", b"interruption_policy", "mode", b"mode", "refused_files", b"refused_files", "source", b"source", "upload", b"upload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_caption_column", b"_caption_column", "_interruption_policy", b"_interruption_policy", "_mode", b"_mode", "_refused_files", b"_refused_files", "caption_column", b"caption_column", "dataset", b"dataset", "folder", b"folder", "interruption_policy", b"interruption_policy", "mode", b"mode", "refused_files", b"refused_files", "request_id", b"request_id", "source", b"source", "upload", b"upload", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_caption_column", b"_caption_column", "_interruption_policy", b"_interruption_policy", "_mode", b"_mode", "_refused_files", b"_refused_files", "all_captions", b"all_captions", "archive", b"archive", "caption_column", b"caption_column", "dataset", b"dataset", "example", b"example", "folder", b"folder", "hub", b"hub", "interruption_policy", b"interruption_policy", "mode", b"mode", "refused_files", b"refused_files", "request_id", b"request_id", "source", b"source", "upload", b"upload", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__caption_column: _TypeAlias = _typing.Literal["caption_column"]  # noqa: Y015
     _WhichOneofArgType__caption_column: _TypeAlias = _typing.Literal["_caption_column", b"_caption_column"]  # noqa: Y015
@@ -379,7 +557,7 @@ class CreateImportRequest(_message.Message):
     _WhichOneofArgType__mode: _TypeAlias = _typing.Literal["_mode", b"_mode"]  # noqa: Y015
     _WhichOneofReturnType__refused_files: _TypeAlias = _typing.Literal["refused_files"]  # noqa: Y015
     _WhichOneofArgType__refused_files: _TypeAlias = _typing.Literal["_refused_files", b"_refused_files"]  # noqa: Y015
-    _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["folder", "upload"]  # noqa: Y015
+    _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["folder", "upload", "archive", "hub", "example"]  # noqa: Y015
     _WhichOneofArgType_source: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__caption_column) -> _WhichOneofReturnType__caption_column | None: ...

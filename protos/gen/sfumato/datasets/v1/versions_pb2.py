@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from sfumato.job.v1 import bounds_pb2 as sfumato_dot_job_dot_v1_dot_bounds__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"sfumato/datasets/v1/versions.proto\x12\x13sfumato.datasets.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bsfumato/job/v1/bounds.proto\"\xb2\x01\n\x0e\x44\x61tasetVersion\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x03\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x13\n\x0bnum_samples\x18\x04 \x01(\x03\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\x12\x15\n\rnum_captioned\x18\x06 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"W\n\nVersionRef\x12\x1a\n\x07\x64\x61taset\x18\x01 \x01(\tB\t\x9a\xdb\x18\x05\x08\x01\x30\x80\x01\x12\"\n\x06number\x18\x02 \x01(\x03\x42\r\x9a\xdb\x18\t\x11\x00\x00\x00\x00\x00\x00\xf0?H\x00\x88\x01\x01\x42\t\n\x07_numberb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"sfumato/datasets/v1/versions.proto\x12\x13sfumato.datasets.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bsfumato/job/v1/bounds.proto\"\xe0\x01\n\x0e\x44\x61tasetVersion\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x03\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x13\n\x0bnum_samples\x18\x04 \x01(\x03\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\x12\x15\n\rnum_captioned\x18\x06 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ncreated_by\x18\x08 \x01(\t\x12\x18\n\x10\x64\x65letion_pending\x18\t \x01(\x08\"W\n\nVersionRef\x12\x1a\n\x07\x64\x61taset\x18\x01 \x01(\tB\t\x9a\xdb\x18\x05\x08\x01\x30\x80\x01\x12\"\n\x06number\x18\x02 \x01(\x03\x42\r\x9a\xdb\x18\t\x11\x00\x00\x00\x00\x00\x00\xf0?H\x00\x88\x01\x01\x42\t\n\x07_number\"j\n\x1b\x44\x65leteDatasetVersionRequest\x12\x38\n\x07version\x18\x01 \x01(\x0b\x32\x1f.sfumato.datasets.v1.VersionRefB\x06\x9a\xdb\x18\x02\x08\x01\x12\x11\n\tafter_use\x18\x02 \x01(\x08\"/\n\x1c\x44\x65leteDatasetVersionResponse\x12\x0f\n\x07pending\x18\x01 \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,8 +37,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VERSIONREF'].fields_by_name['dataset']._serialized_options = b'\232\333\030\005\010\0010\200\001'
   _globals['_VERSIONREF'].fields_by_name['number']._loaded_options = None
   _globals['_VERSIONREF'].fields_by_name['number']._serialized_options = b'\232\333\030\t\021\000\000\000\000\000\000\360?'
+  _globals['_DELETEDATASETVERSIONREQUEST'].fields_by_name['version']._loaded_options = None
+  _globals['_DELETEDATASETVERSIONREQUEST'].fields_by_name['version']._serialized_options = b'\232\333\030\002\010\001'
   _globals['_DATASETVERSION']._serialized_start=122
-  _globals['_DATASETVERSION']._serialized_end=300
-  _globals['_VERSIONREF']._serialized_start=302
-  _globals['_VERSIONREF']._serialized_end=389
+  _globals['_DATASETVERSION']._serialized_end=346
+  _globals['_VERSIONREF']._serialized_start=348
+  _globals['_VERSIONREF']._serialized_end=435
+  _globals['_DELETEDATASETVERSIONREQUEST']._serialized_start=437
+  _globals['_DELETEDATASETVERSIONREQUEST']._serialized_end=543
+  _globals['_DELETEDATASETVERSIONRESPONSE']._serialized_start=545
+  _globals['_DELETEDATASETVERSIONRESPONSE']._serialized_end=592
 # @@protoc_insertion_point(module_scope)

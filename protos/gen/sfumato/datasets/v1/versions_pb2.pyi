@@ -30,6 +30,8 @@ class DatasetVersion(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     NUM_CAPTIONED_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
+    CREATED_BY_FIELD_NUMBER: _builtins.int
+    DELETION_PENDING_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     number: _builtins.int
     """From 1."""
@@ -39,6 +41,10 @@ class DatasetVersion(_message.Message):
     size_bytes: _builtins.int
     """Bytes of all images."""
     num_captioned: _builtins.int
+    created_by: _builtins.str
+    """Name of the import or the edit that made it."""
+    deletion_pending: _builtins.bool
+    """It goes once nothing has it pinned."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -51,10 +57,12 @@ class DatasetVersion(_message.Message):
         size_bytes: _builtins.int = ...,
         num_captioned: _builtins.int = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
+        created_by: _builtins.str = ...,
+        deletion_pending: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "dataset", b"dataset", "digest", b"digest", "num_captioned", b"num_captioned", "num_samples", b"num_samples", "number", b"number", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "created_by", b"created_by", "dataset", b"dataset", "deletion_pending", b"deletion_pending", "digest", b"digest", "num_captioned", b"num_captioned", "num_samples", b"num_samples", "number", b"number", "size_bytes", b"size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -86,3 +94,53 @@ class VersionRef(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__number) -> _WhichOneofReturnType__number | None: ...
 
 Global___VersionRef: _TypeAlias = VersionRef  # noqa: Y015
+
+@_typing.final
+class DeleteDatasetVersionRequest(_message.Message):
+    """Removes a version."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    AFTER_USE_FIELD_NUMBER: _builtins.int
+    after_use: _builtins.bool
+    """Where a run has it pinned: remove it when the last pin ends, in place of a refusal."""
+    @_builtins.property
+    def version(self) -> Global___VersionRef:
+        """With its number."""
+
+    def __init__(
+        self,
+        *,
+        version: Global___VersionRef | None = ...,
+        after_use: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_use", b"after_use", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteDatasetVersionRequest: _TypeAlias = DeleteDatasetVersionRequest  # noqa: Y015
+
+@_typing.final
+class DeleteDatasetVersionResponse(_message.Message):
+    """It is gone, or will be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PENDING_FIELD_NUMBER: _builtins.int
+    pending: _builtins.bool
+    """It is pinned and goes later."""
+    def __init__(
+        self,
+        *,
+        pending: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pending", b"pending"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteDatasetVersionResponse: _TypeAlias = DeleteDatasetVersionResponse  # noqa: Y015

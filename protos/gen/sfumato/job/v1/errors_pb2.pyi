@@ -77,6 +77,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: the machine cannot deliver what was asked."""
     ERROR_REASON_UPLOAD_INCOMPLETE: _ErrorReason.ValueType  # 61
     """FAILED_PRECONDITION: bytes of the upload are missing; go on at its committed size."""
+    ERROR_REASON_DELETION_PENDING: _ErrorReason.ValueType  # 62
+    """FAILED_PRECONDITION: it is to be removed when nothing uses it any more, and takes nothing new."""
+    ERROR_REASON_VERSION_IS_LATEST: _ErrorReason.ValueType  # 63
+    """FAILED_PRECONDITION: the latest version of a dataset stays as long as the dataset."""
     ERROR_REASON_OFFSET_OUT_OF_RANGE: _ErrorReason.ValueType  # 70
     """OUT_OF_RANGE: the offset is not the committed one, or past the end."""
     ERROR_REASON_EVENT_LOG_CHANGED: _ErrorReason.ValueType  # 71
@@ -117,6 +121,24 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """In JobStatus.error only: files were refused; the import's report names each."""
     ERROR_REASON_MODEL_LOAD_FAILED: _ErrorReason.ValueType  # 135
     """In JobStatus.error only: the base model could not be loaded."""
+    ERROR_REASON_ARCHIVE_INVALID: _ErrorReason.ValueType  # 136
+    """In JobStatus.error only: an archive is damaged, encrypted or of no known kind."""
+    ERROR_REASON_ARCHIVE_TOO_LARGE: _ErrorReason.ValueType  # 137
+    """In JobStatus.error only: an archive holds more than an import takes, or expands too much."""
+    ERROR_REASON_HUB_NOT_FOUND: _ErrorReason.ValueType  # 138
+    """In JobStatus.error only: the Hub has no such dataset, revision or folder."""
+    ERROR_REASON_HUB_GATED: _ErrorReason.ValueType  # 139
+    """In JobStatus.error only: the Hub asks for an accepted licence or a token with access."""
+    ERROR_REASON_HUB_UNREACHABLE: _ErrorReason.ValueType  # 140
+    """In JobStatus.error only: the Hub did not answer, and its cache does not hold what is needed."""
+    ERROR_REASON_HUB_UNSUPPORTED: _ErrorReason.ValueType  # 141
+    """In JobStatus.error only: neither images in a folder nor Parquet with an image column."""
+    ERROR_REASON_HUB_TOO_LARGE: _ErrorReason.ValueType  # 142
+    """In JobStatus.error only: the Hub's dataset is larger than the server fetches."""
+    ERROR_REASON_HUB_REFUSED: _ErrorReason.ValueType  # 143
+    """In JobStatus.error only: the Hub leads to an address that is not allowed."""
+    ERROR_REASON_HUB_DAMAGED: _ErrorReason.ValueType  # 144
+    """In JobStatus.error only: what the Hub sent is not what it announced."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """The closed catalogue of reasons. google.rpc.ErrorInfo.reason holds the name without its prefix,
@@ -175,6 +197,10 @@ ERROR_REASON_MACHINE_INCAPABLE: ErrorReason.ValueType  # 60
 """FAILED_PRECONDITION: the machine cannot deliver what was asked."""
 ERROR_REASON_UPLOAD_INCOMPLETE: ErrorReason.ValueType  # 61
 """FAILED_PRECONDITION: bytes of the upload are missing; go on at its committed size."""
+ERROR_REASON_DELETION_PENDING: ErrorReason.ValueType  # 62
+"""FAILED_PRECONDITION: it is to be removed when nothing uses it any more, and takes nothing new."""
+ERROR_REASON_VERSION_IS_LATEST: ErrorReason.ValueType  # 63
+"""FAILED_PRECONDITION: the latest version of a dataset stays as long as the dataset."""
 ERROR_REASON_OFFSET_OUT_OF_RANGE: ErrorReason.ValueType  # 70
 """OUT_OF_RANGE: the offset is not the committed one, or past the end."""
 ERROR_REASON_EVENT_LOG_CHANGED: ErrorReason.ValueType  # 71
@@ -215,6 +241,24 @@ ERROR_REASON_FILES_REFUSED: ErrorReason.ValueType  # 134
 """In JobStatus.error only: files were refused; the import's report names each."""
 ERROR_REASON_MODEL_LOAD_FAILED: ErrorReason.ValueType  # 135
 """In JobStatus.error only: the base model could not be loaded."""
+ERROR_REASON_ARCHIVE_INVALID: ErrorReason.ValueType  # 136
+"""In JobStatus.error only: an archive is damaged, encrypted or of no known kind."""
+ERROR_REASON_ARCHIVE_TOO_LARGE: ErrorReason.ValueType  # 137
+"""In JobStatus.error only: an archive holds more than an import takes, or expands too much."""
+ERROR_REASON_HUB_NOT_FOUND: ErrorReason.ValueType  # 138
+"""In JobStatus.error only: the Hub has no such dataset, revision or folder."""
+ERROR_REASON_HUB_GATED: ErrorReason.ValueType  # 139
+"""In JobStatus.error only: the Hub asks for an accepted licence or a token with access."""
+ERROR_REASON_HUB_UNREACHABLE: ErrorReason.ValueType  # 140
+"""In JobStatus.error only: the Hub did not answer, and its cache does not hold what is needed."""
+ERROR_REASON_HUB_UNSUPPORTED: ErrorReason.ValueType  # 141
+"""In JobStatus.error only: neither images in a folder nor Parquet with an image column."""
+ERROR_REASON_HUB_TOO_LARGE: ErrorReason.ValueType  # 142
+"""In JobStatus.error only: the Hub's dataset is larger than the server fetches."""
+ERROR_REASON_HUB_REFUSED: ErrorReason.ValueType  # 143
+"""In JobStatus.error only: the Hub leads to an address that is not allowed."""
+ERROR_REASON_HUB_DAMAGED: ErrorReason.ValueType  # 144
+"""In JobStatus.error only: what the Hub sent is not what it announced."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final

@@ -1,0 +1,85 @@
+"""Small public datasets of the Hub to try things with.
+
+Licences are those that the Hub states on each dataset's page.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from sfumato_datasets.hub import HubRequest
+
+
+class UnknownExampleError(Exception):
+    """There is no example of that name; the message lists those there are."""
+
+    reason: ClassVar[str] = "FIELD_INVALID"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Example:
+    """A dataset of the Hub. At most `max_samples` of it are imported."""
+
+    name: str
+    hub_id: str
+    description: str
+    licence: str
+    max_samples: int
+    caption_column: str | None = None
+
+    @property
+    def source_page(self) -> str:
+        """Where it is described."""
+        return f"https://huggingface.co/datasets/{self.hub_id}"
+
+
+EXAMPLES: Final = (
+    Example(
+        name="butterflies",
+        hub_id="huggan/smithsonian_butterflies_subset",
+        description="Photographs of pinned butterflies from the Smithsonian",
+        licence="unknown",
+        max_samples=100,
+    ),
+    Example(
+        name="dog",
+        hub_id="diffusers/dog-example",
+        description="One dog in ten photographs, without captions",
+        licence="unknown",
+        max_samples=10,
+    ),
+    Example(
+        name="nouns",
+        hub_id="m1guelpf/nouns",
+        description="Pixel art characters with captions",
+        licence="cc0-1.0",
+        max_samples=100,
+    ),
+    Example(
+        name="tarot",
+        hub_id="multimodalart/1920-raider-waite-tarot-public-domain",
+        description="The Rider-Waite tarot of 1920 with captions",
+        licence="unknown",
+        max_samples=60,
+    ),
+    Example(
+        name="tuxemon",
+        hub_id="linoyts/Tuxemon",
+        description="Creatures of the game Tuxemon with captions",
+        licence="unknown",
+        max_samples=60,
+    ),
+)
+"""By name."""
+
+
+def example_request(name: str) -> HubRequest:
+    """What is asked of the Hub for an example. Raises UnknownExampleError."""
+    for example in EXAMPLES:
+        if example.name == name:
+            return HubRequest(
+                id=example.hub_id,
+                caption_column=example.caption_column,
+                max_samples=example.max_samples,
+            )
+    names = ", ".join(example.name for example in EXAMPLES)
+    raise UnknownExampleError(f"there is no example {name!r}; there are {names}")
