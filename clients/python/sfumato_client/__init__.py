@@ -3,7 +3,7 @@
 from sfumato_client.blobs import Blobs
 from sfumato_client.blocking import BlockingClient
 from sfumato_client.calls import RetryPolicy, Timing, new_request_id
-from sfumato_client.channel import Addresses, Connection
+from sfumato_client.channel import Addresses, Connection, Tls
 from sfumato_client.client import Client
 from sfumato_client.datasets import Datasets
 from sfumato_client.errors import (
@@ -71,6 +71,7 @@ __all__ = [
     "SfumatoError",
     "Snapshot",
     "Timing",
+    "Tls",
     "Trainer",
     "TransportLost",
     "Unauthenticated",

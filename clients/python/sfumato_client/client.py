@@ -40,12 +40,18 @@ class Client:
             watch_policy: how watches attach again; its budget is time without a stream.
             timing: clock, sleep and chance.
             interceptors: makes gRPC interceptors for the channels to an address.
+
+        Raises:
+            ValueError: The key would go to another machine unencrypted, or a variable cannot be used.
+            OSError: A file of TLS cannot be read.
         """
         connection = connection or Connection.from_environment(os.environ)
+        connection.check_secrecy()
         addresses = connection.addresses
+        credentials = None if connection.tls is None else connection.tls.credentials()
         self._channels = {
-            address: ChannelPair.open(address, interceptors)
-            for address in (addresses.datasets, addresses.trainer, addresses.generator)
+            address: ChannelPair.open(address, interceptors, credentials=credentials)
+            for address in addresses.all
         }
         caller = Caller(
             metadata=connection.metadata(),

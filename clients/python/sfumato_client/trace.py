@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
+
+from sfumato_client.channel import Tls
 
 # A longer request (a chunk of a file) is not worth reading, and breaks terminals.
 MAX_REQUEST_CHARACTERS = 16_384
@@ -26,13 +28,14 @@ class TracedCall:
     request_json: str
     # The call carried a key.
     authorized: bool
+    tls: Tls | None = None
 
     def grpcurl(self) -> str:
         """A line for a POSIX shell. It names the key's variable and never holds the key.
 
         A request of more than MAX_REQUEST_CHARACTERS is left to be given on standard input.
         """
-        words = ["grpcurl", "-plaintext"]
+        words = ["grpcurl", *_encryption(self.tls)]
         if self.authorized:
             words += ["-H", '"authorization: Bearer $SFUMATO_API_KEY"']
         too_long = len(self.request_json) > MAX_REQUEST_CHARACTERS
@@ -49,10 +52,16 @@ class Trace:
     `interceptors`."""
 
     record: Callable[[TracedCall], None]
+    # How the client's channels are encrypted.
+    tls: Tls | None = None
 
     def __call__(self, address: str) -> Sequence[grpc.aio.ClientInterceptor]:
         """One interceptor for each kind of call: grpc.aio takes an object for one kind only."""
-        return [_UnaryTrace(address, self.record), _StreamTrace(address, self.record)]
+
+        def record(call: TracedCall) -> None:
+            self.record(replace(call, tls=self.tls))
+
+        return [_UnaryTrace(address, record), _StreamTrace(address, record)]
 
 
 class _UnaryTrace(grpc.aio.UnaryUnaryClientInterceptor):
@@ -87,6 +96,18 @@ class _StreamTrace(grpc.aio.UnaryStreamClientInterceptor):
     ) -> grpc.aio.UnaryStreamCall[Any, Any]:
         self._record(_traced(self._address, client_call_details, request))
         return await continuation(client_call_details, request)
+
+
+def _encryption(tls: Tls | None) -> list[str]:
+    if tls is None:
+        return ["-plaintext"]
+    files = {"-cacert": tls.ca_file, "-cert": tls.certificate_file, "-key": tls.key_file}
+    return [
+        word
+        for option, file in files.items()
+        if file is not None
+        for word in (option, shlex.quote(str(file)))
+    ]
 
 
 def _traced(address: str, details: grpc.aio.ClientCallDetails, request: Message) -> TracedCall:

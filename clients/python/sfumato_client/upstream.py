@@ -5,6 +5,7 @@ is used: a service starts without it.
 """
 
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import TypeVar
 
 from sfumato_chassis.errors import (
@@ -15,9 +16,10 @@ from sfumato_chassis.errors import (
     SfumatoError,
     Unavailable,
 )
+from sfumato_chassis.peers import Peer
 from sfumato_client import errors
 from sfumato_client.calls import RetryPolicy
-from sfumato_client.channel import Addresses, Connection
+from sfumato_client.channel import Addresses, Connection, Tls
 from sfumato_client.client import Client
 
 Result = TypeVar("Result")
@@ -26,15 +28,29 @@ RETRY_AFTER_SECONDS = 2.0
 UNREACHABLE = (errors.TransportLost, errors.Unavailable, errors.Unimplemented)
 
 
-def client_for(address: str, owner: str, *, budget_seconds: float) -> Client:
-    """A client of the service at ``address`` that calls on behalf of ``owner``.
+def client_for(peer: Peer, owner: str, *, budget_seconds: float) -> Client:
+    """A client of the service ``peer`` that calls on behalf of ``owner``.
 
     Args:
         budget_seconds: How long a service that does not answer is tried.
     """
     policy = RetryPolicy(budget_seconds=budget_seconds, attempt_timeout_seconds=budget_seconds)
-    connection = Connection(addresses=Addresses.all_at(address), principal=owner)
+    connection = Connection(
+        addresses=Addresses.all_at(peer.address),
+        api_key=peer.api_key,
+        principal=owner,
+        tls=tls_of(peer) if peer.tls else None,
+        # The process that made the peer has seen to it that no key goes astray, at its start.
+        insecure=True,
+    )
     return Client(connection, policy=policy)
+
+
+def tls_of(peer: Peer) -> Tls:
+    """The files of ``peer`` as the client takes them."""
+    files = (peer.ca_file, peer.certificate_file, peer.key_file)
+    ca_file, certificate_file, key_file = (Path(file) if file else None for file in files)
+    return Tls(ca_file=ca_file, certificate_file=certificate_file, key_file=key_file)
 
 
 async def relayed(

@@ -83,6 +83,8 @@ class BlobFolder:
         """
         digest = digest_of(data) if isinstance(data, bytes) else digest_of_file(data)
         if self._touch(digest) and self.holds(digest):
+            # Whoever put it may have died before its name was on the disk.
+            self._flush_name(digest)
             return digest
         staged = f"{STAGING}/{self._new_name('blob')}"
         try:
@@ -95,8 +97,8 @@ class BlobFolder:
             (self.root / staged).unlink(missing_ok=True)
             raise
         self._failpoint("blob.renamed")
-        flush(self.path(digest).parent)
-        flush(self.path(digest).parent.parent)
+        self._flush_name(digest)
+        self._failpoint("blob.stored")
         return digest
 
     def holds(self, digest: str) -> bool:
@@ -115,6 +117,11 @@ class BlobFolder:
         patterns = (f"{FOLDER}/*/*", f"{STAGING}/*")
         files = [path for pattern in patterns for path in self.root.glob(pattern)]
         return [path for path in files if is_older(path, time)]
+
+    def _flush_name(self, digest: str) -> None:
+        folder = self.path(digest).parent
+        flush(folder)
+        flush(folder.parent)
 
     def _touch(self, digest: str) -> bool:
         """Marks stored bytes as wanted, so that the collector spares them; False when missing."""

@@ -1,4 +1,4 @@
-"""The command ``sfumato``: ``serve`` is served here, everything else by the client's command line.
+"""The command ``sfumato``: ``serve`` and ``keys`` run here, everything else in the client's command line.
 
 A service must be ready fast and need not have typer, rich or the client's stubs, so the client is
 loaded by name and only when it is asked for.
@@ -22,10 +22,14 @@ def main() -> int:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Serves, or leaves the arguments to the client."""
+    """Serves, sees to keys, or leaves the arguments to the client."""
     if arguments[:1] == ["serve"]:
         from sfumato_chassis.serve import main as serve
 
         return serve(arguments[1:])
+    if arguments[:1] == ["keys"]:
+        from sfumato_chassis.keys_command import main as keys
+
+        return keys(arguments[1:])
     code: int = import_module("sfumato_client.cli.main").main(arguments)
     return code

@@ -67,13 +67,21 @@ class ServerConfig:
     """[server]: how a process is reached.
 
     Attributes:
-        host: Address to listen on. Anything but loopback is refused.
+        host: Address to listen on. Anything but loopback is refused without TLS and an API key.
         port: TCP port; 0 takes a free one.
         heartbeat_seconds: Longest silence of a watch.
         watch_max_age_seconds: A watch is asked to attach anew after this long.
         unary_deadline_seconds: Longest time that an ordinary call may take.
         drain_seconds: Longest time between SIGTERM and exit.
-        reflection: Whether grpcurl can ask for the methods.
+        require_keys: Whether a call on loopback needs an API key too. Beyond it every call does.
+        tls_certificate: PEM file of the certificate and those that lead to its authority; empty for none.
+        tls_key: PEM file of its private key, not encrypted.
+        tls_client_ca: PEM file of the authorities whose client certificates are asked for; empty for none.
+            Keys are required then too: a certificate names no principal.
+        insecure_remote: Whether to serve beyond loopback, and call other services there, without TLS, and
+            without keys unless ``require_keys``.
+        reflection: Whether grpcurl can ask for the methods, without a key; on loopback alone.
+        remote_reflection: Whether it can beyond loopback too.
         metrics_port: Loopback port of the metrics in the format of Prometheus; 0 opens none.
     """
 
@@ -83,7 +91,13 @@ class ServerConfig:
     watch_max_age_seconds: float = at_least(0.01, 1800.0)
     unary_deadline_seconds: float = at_least(0.01, 60.0)
     drain_seconds: float = at_least(0.1, 25.0)
+    require_keys: bool = False
+    tls_certificate: str = ""
+    tls_key: str = ""
+    tls_client_ca: str = ""
+    insecure_remote: bool = False
     reflection: bool = True
+    remote_reflection: bool = False
     metrics_port: int = at_least(0, 0, at_most=MAX_PORT)
 
 
@@ -115,11 +129,26 @@ class LogConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AddressesConfig:
-    """[addresses]: where the other services are. Empty: in this process."""
+    """[addresses]: where the other services are, and how they are called.
+
+    Attributes:
+        datasets: ``host:port``; empty: in this process. So are the two below.
+        api_key_file: File with the API key of this service, read at each call; empty for none. The key has
+            the scope ``impersonate``.
+        tls: Whether the calls are encrypted; so they are with ``ca_file`` too.
+        ca_file: PEM file of the authorities of the others' certificates; empty for the public ones.
+        certificate_file: PEM file of this service's own certificate, for services that ask for one.
+        key_file: PEM file of its private key.
+    """
 
     datasets: str = ""
     trainer: str = ""
     generator: str = ""
+    api_key_file: str = ""
+    tls: bool = False
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,6 +170,7 @@ OTHER_VARIABLES = frozenset(
     f"{PREFIX}{name}"
     for name in (
         *("ADDRESS", "API_KEY", "DATASETS_ADDRESS", "TRAINER_ADDRESS", "GENERATOR_ADDRESS"),
+        *("API_KEY_FILE", "TLS", "TLS_CA", "TLS_CERTIFICATE", "TLS_KEY", "INSECURE"),
         "FAILPOINTS",
     )
 )

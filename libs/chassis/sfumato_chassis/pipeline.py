@@ -156,7 +156,7 @@ class Pipeline(grpc.aio.ServerInterceptor):
         with log_context(request_id=call.request_id):
             try:
                 self._pass_drain_gate(call)
-                _principal.set(self._authenticator.authenticate(call.method, call.metadata))
+                _principal.set(await self._authenticator.authenticate(call.method, call.metadata))
                 async with limit:
                     yield call
             except grpc.aio.AbortError:

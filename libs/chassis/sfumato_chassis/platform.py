@@ -1,6 +1,7 @@
 """What the chassis gives a service, and what a service gives the chassis."""
 
 import asyncio
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -27,6 +28,8 @@ from sfumato_chassis.identifiers import NewName
 from sfumato_chassis.job_store import JobStore
 from sfumato_chassis.jobs import JobKind
 from sfumato_chassis.leases import LeaseStore, lease_for_worker
+from sfumato_chassis.peers import Peer, check_peers, configured_peer
+from sfumato_chassis.remote_access import keys_required
 from sfumato_chassis.uploads import UploadStore
 from sfumato_chassis.wakeups import Wakeups
 from sfumato_chassis.watching import WatchLimits
@@ -63,7 +66,8 @@ class Platform:
 
     Attributes:
         draining: Set when the process has begun to stop.
-        own_address: Where this process listens; known once it does.
+        own_address: Where this process listens for its own calls; known once it does.
+        own_key: What its own calls bring along where keys are required; it lives as long as the process.
     """
 
     config: Config
@@ -79,6 +83,7 @@ class Platform:
     own_address: asyncio.Future[str] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
+    own_key: str = field(default_factory=secrets.token_urlsafe, repr=False)
 
     @property
     def data_dir(self) -> Path:
@@ -135,12 +140,30 @@ class Platform:
         configured: str = getattr(self.config.section(AddressesConfig), service)
         return configured or await asyncio.shield(self.own_address)
 
+    async def peer(self, service: str) -> Peer:
+        """How ``service`` is called: as configured, else in this process.
+
+        Raises:
+            ConfigError: The key of ``[addresses]`` cannot be read any more.
+        """
+        addresses = self.config.section(AddressesConfig)
+        configured: str = getattr(addresses, service)
+        if configured:
+            return await asyncio.to_thread(configured_peer, addresses, configured)
+        own = keys_required(self.config.section(ServerConfig))
+        return Peer(address=await self.address_of(service), api_key=self.own_key if own else None)
+
     def check_addresses(self, running: Sequence[str], needed: Sequence[str]) -> None:
-        """Raises ConfigError for a needed service that neither runs here nor has an address."""
+        """Raises ConfigError for a needed service that cannot be called, or runs nowhere."""
         addresses = self.config.section(AddressesConfig)
         for service in needed:
             if service not in running and not getattr(addresses, service):
                 raise ConfigError(f"addresses.{service}: must be set, since it does not run here")
+        check_peers(
+            addresses,
+            {service: address for service in needed if (address := getattr(addresses, service))},
+            insecure_remote=self.config.section(ServerConfig).insecure_remote,
+        )
 
 
 class Service(Protocol):
@@ -189,16 +212,7 @@ def open_platform(
     """
     storage = config.section(StorageConfig)
     data_dir = storage.data_dir
-    try:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        url = storage.database_url or f"sqlite:///{data_dir.absolute() / DATABASE_FILE}"
-        database = Database(url)
-    except OSError as error:
-        if is_disk_full(error):
-            raise
-        raise ConfigError(f"storage.data_dir {data_dir}: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(f"storage.database_url: {error}") from error
+    database = open_database(storage)
     folder = BlobFolder(data_dir / "blobs", new_name=new_name, failpoint=failpoint)
     blobs = BlobStore(database, folder, clock=clock)
     return Platform(
@@ -212,3 +226,22 @@ def open_platform(
         leases=LeaseStore(database, clock=clock),
         executor=LocalExecutor(threads=config.section(WorkersConfig).threads),
     )
+
+
+def open_database(storage: StorageConfig) -> Database:
+    """Opens the database of a deployment, in a folder that it makes if it must.
+
+    Raises:
+        ConfigError: The folder or the URL cannot be used.
+        OSError: There is no space.
+    """
+    data_dir = storage.data_dir
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        return Database(storage.database_url or f"sqlite:///{data_dir.absolute() / DATABASE_FILE}")
+    except OSError as error:
+        if is_disk_full(error):
+            raise
+        raise ConfigError(f"storage.data_dir {data_dir}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"storage.database_url: {error}") from error

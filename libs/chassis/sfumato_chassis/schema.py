@@ -51,7 +51,7 @@ class Schema:
 
 
 CHASSIS_SCHEMA = Schema(
-    name="chassis", metadata=tables.metadata, package="sfumato_chassis", revision="0003"
+    name="chassis", metadata=tables.metadata, package="sfumato_chassis", revision="0004"
 )
 
 

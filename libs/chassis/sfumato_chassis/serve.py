@@ -34,6 +34,7 @@ def read_config(arguments: argparse.Namespace) -> Config:
             ("server", "host", arguments.host),
             ("server", "port", arguments.port),
             ("storage", "data_dir", arguments.data_dir),
+            ("server", "insecure_remote", arguments.insecure_remote),
         )
         if value is not None
     }
@@ -52,9 +53,17 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         choices=SERVICES,
         help="run this service alone; repeat for more than one",
     )
-    parser.add_argument("--host", help="loopback address to listen on")
+    parser.add_argument(
+        "--host", help="address to listen on; beyond loopback it takes TLS and keys"
+    )
     parser.add_argument("--port", type=int, help="TCP port; 0 takes a free one")
     parser.add_argument("--data-dir", type=Path, help="folder that holds everything")
+    parser.add_argument(
+        "--insecure-remote",
+        action="store_true",
+        default=None,
+        help="serve beyond loopback without TLS and keys, to whoever reaches the port",
+    )
     return parser.parse_args(arguments)
 
 

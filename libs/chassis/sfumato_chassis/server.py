@@ -1,7 +1,6 @@
 """The gRPC server of a process: services, health, reflection, drain."""
 
 import asyncio
-import ipaddress
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import grpc
@@ -9,6 +8,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from sfumato.blobs.v1 import blobs_pb2, blobs_pb2_grpc
+from sfumato_chassis.api_keys import ApiKeyStore, KnownKeys
 from sfumato_chassis.background import BackgroundTasks, keep_running
 from sfumato_chassis.blob_servicer import BlobServicer
 from sfumato_chassis.config import ConfigError, ServerConfig
@@ -17,11 +17,19 @@ from sfumato_chassis.metrics import Metrics, open_endpoint
 from sfumato_chassis.pipeline import Pipeline
 from sfumato_chassis.platform import Platform, Service
 from sfumato_chassis.principals import Authenticator
+from sfumato_chassis.remote_access import (
+    check_remote_access,
+    is_loopback,
+    keys_required,
+    reflection_offered,
+)
 from sfumato_chassis.requests import purge_tombstones
+from sfumato_chassis.tls import server_credentials
 
 BLOB_SERVICE = blobs_pb2.DESCRIPTOR.services_by_name["BlobService"].full_name
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 MAINTENANCE_SECONDS = 3600.0
+OWN_HOST = "127.0.0.1"
 
 SERVER_OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -51,11 +59,13 @@ class Server:
         self._metrics = metrics
         self._background = BackgroundTasks()
         self._close_metrics: Callable[[], None] = lambda: None
+        self._keys = ApiKeyStore(platform.database, clock=platform.clock)
+        known_keys = KnownKeys(self._keys, own_key=platform.own_key, clock=platform.clock)
         self._server = grpc.aio.server(
             interceptors=[
                 Pipeline(
                     metrics=metrics,
-                    authenticator=Authenticator(),
+                    authenticator=Authenticator(known_keys, required=keys_required(self._config)),
                     draining=platform.draining,
                     unary_deadline_seconds=self._config.unary_deadline_seconds,
                 )
@@ -67,9 +77,11 @@ class Server:
         """Starts everything; answers the address.
 
         Raises:
-            ConfigError: The address is not loopback, or it or the metrics' port is taken.
+            ConfigError: The address is beyond loopback without what that takes, a file of TLS cannot
+                be used, or the address or the metrics' port is taken.
         """
         try:
+            check_remote_access(self._config, has_key=await self._keys.has_valid())
             self._open_metrics()
             return await self._start()
         except BaseException:
@@ -84,12 +96,11 @@ class Server:
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [*(service.proto_name for service in self._services), BLOB_SERVICE]
-        if self._config.reflection:
+        if reflection_offered(self._config):
             reflection.enable_server_reflection(
                 [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
             )
         address = self._bind()
-        self._platform.own_address.set_result(address)
         for service in self._services:
             await service.start()
         await self._server.start()
@@ -124,17 +135,22 @@ class Server:
 
     def _bind(self) -> str:
         host = self._config.host
-        if host != "localhost" and not is_loopback(host):
-            raise ConfigError(
-                f"server.host {host}: only loopback addresses, since callers are not authenticated"
-            )
+        credentials = server_credentials(self._config)
         wanted = f"{host}:{self._config.port}"
         try:
-            port = self._server.add_insecure_port(wanted)
+            if credentials is None:
+                port = self._server.add_insecure_port(wanted)
+            else:
+                port = self._server.add_secure_port(wanted, credentials)
         except RuntimeError as error:
             raise ConfigError(
                 f"cannot listen on {wanted}: it is taken, or not of this host"
             ) from error
+        own_address = f"{host}:{port}"
+        if credentials is not None or not is_loopback(host):
+            # The process's own calls need not know under which name its certificate is valid.
+            own_address = f"{OWN_HOST}:{self._server.add_insecure_port(f'{OWN_HOST}:0')}"
+        self._platform.own_address.set_result(own_address)
         return f"{host}:{port}"
 
     async def _maintain(self) -> None:
@@ -166,11 +182,3 @@ async def within(seconds: float, work: Awaitable[None]) -> None:
     """Does ``work``, or raises TimeoutError."""
     async with asyncio.timeout(seconds):
         await work
-
-
-def is_loopback(host: str) -> bool:
-    """Whether ``host`` is a loopback address; names other than localhost are not looked up."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

@@ -132,6 +132,18 @@ uploads = Table(
     Column("expire_time", Timestamp, nullable=False),
 )
 
+api_keys = Table(
+    "chassis_api_keys",
+    metadata,
+    Column("key_id", String(32), primary_key=True),
+    Column("principal", String(128), nullable=False),
+    Column("scopes", JSON, nullable=False),
+    Column("key_sha256", LargeBinary(32), nullable=False),
+    Column("create_time", Timestamp, nullable=False),
+    Column("expire_time", Timestamp),
+    Column("revoke_time", Timestamp),
+)
+
 settings = Table(
     "chassis_settings",
     metadata,

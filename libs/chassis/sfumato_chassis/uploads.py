@@ -1,6 +1,7 @@
 """Uploads in chunks. What is committed is on the disk; a lost answer is repeated without harm."""
 
 import asyncio
+import shutil
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,12 +14,14 @@ from sfumato_chassis.blobs import Blob, BlobStore, digest_of_file, find_blob, fl
 from sfumato_chassis.clock import Clock
 from sfumato_chassis.database import Database
 from sfumato_chassis.errors import (
+    RETRY_AFTER_DISK_FULL_SECONDS,
     DataLoss,
     FailedPrecondition,
     InvalidArgument,
     NotFound,
     OutOfRange,
     Reason,
+    ResourceExhausted,
 )
 from sfumato_chassis.identifiers import NewName
 from sfumato_chassis.requests import Request, find_request, forget_request, record_request
@@ -72,7 +75,9 @@ class UploadStore:
         Raises:
             AlreadyExists: REQUEST_ID_REUSED.
             InvalidArgument: The stored blob of this digest has another size.
+            ResourceExhausted: DISK_FULL, there is no space for a blob of this size.
         """
+        free_bytes = await asyncio.to_thread(lambda: shutil.disk_usage(self._folder).free)
         whole = await self._database.read(
             lambda connection: (
                 find_request(connection, request) is None
@@ -90,6 +95,12 @@ class UploadStore:
                 raise InvalidArgument.field("size_bytes", "not the size of the blob of this digest")
             now = self._clock.now()
             complete = stored is not None and whole
+            if not complete and size_bytes > free_bytes:
+                raise ResourceExhausted(
+                    Reason.DISK_FULL,
+                    f"{size_bytes} bytes are announced and {free_bytes} are free",
+                    retry_after_seconds=RETRY_AFTER_DISK_FULL_SECONDS,
+                )
             upload = Upload(
                 name=self._new_name("upload"),
                 owner=request.principal,

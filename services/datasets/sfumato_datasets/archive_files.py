@@ -18,11 +18,10 @@ from sfumato_datasets.archives import (
     ArchiveLimits,
     Member,
 )
+from sfumato_datasets.names import SEPARATOR
 from sfumato_datasets.notes import printable_name
 from sfumato_datasets.sources import FileKind, FileTooLargeError, SourceEntry
 
-SEPARATOR: Final = "__"
-"""Stands for each separator in the names of files that lie in folders."""
 DEFAULT_LIMITS: Final = ArchiveLimits()
 
 _SYSTEM_FILES: Final = ("__MACOSX", "Thumbs.db", "desktop.ini")
@@ -90,7 +89,7 @@ def open_archives(
                 file = stack.enter_context(path.open("rb"))
                 start = file.read(8)
                 if start.startswith(_ZIP_SIGNATURES):
-                    members += list_zip(file, limits, stack)
+                    members += list_zip(file, limits)
                 else:
                     tar = _plain_tar(file, start, spool_folder, cancelled, limits, stack)
                     members += list_tar(tar, limits)

@@ -18,21 +18,67 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
-from sfumato_datasets.archives import ArchiveInvalidError, ArchiveLimits, Member
+from sfumato_datasets.archives import (
+    ArchiveInvalidError,
+    ArchiveLimits,
+    ArchiveTooLargeError,
+    Member,
+)
 from sfumato_datasets.sources import FileKind, FileUnreadableError
 
 BLOCK_BYTES: Final = 512
+CUT_SHORT: Final = "a tar that is cut short"
 CHUNK_BYTES: Final = 1 << 20
+MAX_XZ_MEMORY_BYTES: Final = 256 << 20
+"""Four times what `xz -9` needs."""
+
+_XZ_READ_BYTES: Final = 1 << 16
+_MAX_LENGTH_DIGITS: Final = 8
+_TOLD: Final = (b"path", b"size")
+_SPARSE: Final = b"GNU.sparse."
+_IS_SPARSE: Final = "is sparse"
+_SPARSE_MARK: Final = 482
+_SPARSE_MARK_OF_BLOCK: Final = 504
+"""Where a header of old GNU tar, and each block after it, says that another block follows."""
 
 
 class _Stream(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
+class _XzStream:
+    """Unpacks xz; `lzma.LZMAFile` would take whatever memory the archive says that it needs."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._unpacker = _xz_unpacker()
+
+    def read(self, size: int, /) -> bytes:
+        """At most so many bytes; none at the end. Raises LZMAError, EOFError."""
+        data = b""
+        while not data:
+            packed = self._unpacker.unused_data
+            if self._unpacker.eof or self._unpacker.needs_input:
+                packed += self._file.read(_XZ_READ_BYTES)
+            if self._unpacker.eof:
+                packed = packed.lstrip(b"\0")  # padding between streams
+                if not packed:
+                    return b""
+                self._unpacker = _xz_unpacker()
+            elif self._unpacker.needs_input and not packed:
+                raise EOFError
+            data = self._unpacker.decompress(packed, size)
+        return data
+
+
+def _xz_unpacker() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_XZ_MEMORY_BYTES)
+
+
 _OPENERS: Final[dict[str, Callable[[BinaryIO], _Stream]]] = {
     "gz": lambda file: gzip.GzipFile(fileobj=file),
     "bz2": bz2.BZ2File,
-    "xz": lzma.LZMAFile,
+    "xz": _XzStream,
 }
 _DAMAGE: Final = (EOFError, OSError, zlib.error, lzma.LZMAError, ValueError)
 _REGULAR: Final = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
@@ -101,6 +147,7 @@ class _Walk:
     descriptor: int
     limits: ArchiveLimits
     num_headers: int = 0
+    num_extended_bytes: int = 0
     extended: dict[str, str] = field(default_factory=dict)
 
     def entries(self) -> Iterator[_Entry]:
@@ -110,7 +157,7 @@ class _Walk:
             at += BLOCK_BYTES
             size = self._size_of(header)
             if size > end - at:
-                raise ArchiveInvalidError("a tar that is cut short")
+                raise ArchiveInvalidError(CUT_SHORT)
             if header.type in _EXTENDED:
                 self._extend(header, os.pread(self.descriptor, self._extension(size), at))
             else:
@@ -118,16 +165,17 @@ class _Walk:
                 if not (header.isdir() or path.endswith("/")):
                     yield _Entry(path=path, kind=self._kind(header), offset=at, size_bytes=size)
                 self.extended = {}
+                at += self._num_sparse_bytes(header, at)
             at += -(-size // BLOCK_BYTES) * BLOCK_BYTES
 
     def _header(self, at: int) -> tarfile.TarInfo | None:
         """The header there; None at the end of the archive."""
         block = os.pread(self.descriptor, BLOCK_BYTES, at)
+        if at and not block:
+            raise ArchiveInvalidError(CUT_SHORT)
         if at and not block.strip(b"\0"):
             return None
-        self.num_headers += 1
-        # Each entry may have a few extended headers.
-        self.limits.check_entries(self.num_headers // 4)
+        self._count_header()
         try:
             return tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
         except (tarfile.TarError, ValueError) as error:
@@ -148,6 +196,9 @@ class _Walk:
     def _extension(self, size: int) -> int:
         if size > self.limits.max_header_bytes:
             raise ArchiveInvalidError("a tar with an extended header that is too large")
+        self.num_extended_bytes += size
+        if self.num_extended_bytes > self.limits.max_directory_bytes:
+            raise ArchiveTooLargeError("too many bytes of extended headers")
         return size
 
     def _extend(self, header: tarfile.TarInfo, data: bytes) -> None:
@@ -157,21 +208,41 @@ class _Walk:
             self.extended |= _pax_records(data)
 
     def _kind(self, header: tarfile.TarInfo) -> FileKind:
-        is_sparse = any(key.startswith("GNU.sparse") for key in self.extended)
-        return FileKind.FILE if header.type in _REGULAR and not is_sparse else FileKind.OTHER
+        is_whole = header.type in _REGULAR and _IS_SPARSE not in self.extended
+        return FileKind.FILE if is_whole else FileKind.OTHER
+
+    def _num_sparse_bytes(self, header: tarfile.TarInfo, at: int) -> int:
+        """Of the blocks that go on with the map of a sparse file of old GNU tar, before its content."""
+        if header.type != tarfile.GNUTYPE_SPARSE:
+            return 0
+        num_bytes, mark = 0, _SPARSE_MARK
+        while os.pread(self.descriptor, 1, at - BLOCK_BYTES + num_bytes + mark).strip(b"\0"):
+            num_bytes, mark = num_bytes + BLOCK_BYTES, _SPARSE_MARK_OF_BLOCK
+            self._count_header()
+        return num_bytes
+
+    def _count_header(self) -> None:
+        self.num_headers += 1
+        # Each entry may have a few extended headers.
+        self.limits.check_entries(self.num_headers // 4)
 
 
 def _pax_records(data: bytes) -> dict[str, str]:
-    """`length key=value` lines, as the pax format has them."""
+    """`length key=value` lines, as the pax format has them; those that say something of the content."""
     records: dict[str, str] = {}
-    while data.strip(b"\0"):
-        length_text, _, _ = data.partition(b" ")
-        length = int(length_text) if length_text.isdigit() and len(length_text) < 9 else 0
-        record, data = data[:length], data[length:]
+    at, end = 0, len(data.rstrip(b"\0"))
+    while at < end:
+        length_text = data[at : at + _MAX_LENGTH_DIGITS].partition(b" ")[0]
+        length = int(length_text) if length_text.isdigit() else 0
+        record = data[at : at + length]
         key, separator, value = record[len(length_text) + 1 :].partition(b"=")
         if not separator or not record.endswith(b"\n"):
             raise ArchiveInvalidError("a damaged tar")
-        records[key.decode("utf-8", "replace")] = value[:-1].decode("utf-8", "surrogateescape")
+        if key in _TOLD:
+            records[key.decode("ascii")] = value[:-1].decode("utf-8", "surrogateescape")
+        elif key.startswith(_SPARSE):
+            records[_IS_SPARSE] = ""
+        at += length
     return records
 
 

@@ -32,7 +32,8 @@ class ArchiveLimits:
         max_bytes: Uncompressed, in all.
         max_ratio: Uncompressed bytes for one compressed, in all and for each entry; what stays below
             `free_bytes` may expand as it likes.
-        max_directory_bytes: Of a zip's list of its entries, which is read as a whole.
+        max_directory_bytes: Of a zip's list of its entries, which is read as a whole, and of all of a
+            tar's extended headers.
         max_header_bytes: Of a tar's extended header of one entry.
     """
 

@@ -15,11 +15,14 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from sfumato_datasets.names import collision_key
+from sfumato_datasets.names import SEPARATOR, collision_key
 
 MAX_CAPTION_CHARACTERS: Final = 8192
 MAX_SIDECAR_BYTES: Final = 1 << 20
 MAX_METADATA_BYTES: Final = 64 << 20
+MAX_METADATA_ROWS: Final = 1_000_000
+MAX_ROW_CHARACTERS: Final = MAX_SIDECAR_BYTES
+"""Of one line of JSON, which can stand for fifty times as much memory."""
 DEFAULT_COLUMN: Final = "text"
 MAX_TAGS: Final = 100
 MAX_TAG_CHARACTERS: Final = 100
@@ -194,6 +197,11 @@ def read_metadata(
     return _table(source, ((line, _file_name(row, line), row) for line, row in rows), column)
 
 
+def row_key(file_name: str) -> str:
+    """The collision key of the image that a row names, whose path may lead into folders."""
+    return collision_key(file_name.removeprefix("./").replace("/", SEPARATOR))
+
+
 def read_json_sidecar(file_name: str, content: bytes, *, column: str) -> MetadataTable:
     """Read the `.json` that belongs to an image of a WebDataset, as a table of one row.
 
@@ -218,7 +226,9 @@ def _table(
     without_tags: list[str] = []
     has_column = False
     for line, file_name, row in rows:
-        key = collision_key(file_name)
+        if len(file_names) == MAX_METADATA_ROWS:
+            raise CaptionMetadataError(f"more than {MAX_METADATA_ROWS} rows")
+        key = row_key(file_name)
         if key in captions:
             raise CaptionMetadataError(f"line {line} names a file that an earlier line names")
         captions[key] = _captions(row.get(column), line)
@@ -261,6 +271,10 @@ def _json_rows(text: str) -> Iterable[tuple[int, dict[str, Any]]]:
     for line, row_text in enumerate(text.split("\n"), start=1):
         if not row_text.strip():
             continue
+        if len(row_text) > MAX_ROW_CHARACTERS:
+            raise CaptionMetadataError(
+                f"line {line} is longer than {MAX_ROW_CHARACTERS} characters"
+            )
         yield line, _json_object(row_text, line)
 
 

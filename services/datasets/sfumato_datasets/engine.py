@@ -145,8 +145,11 @@ class ImportEngine:
             now = self._platform.clock.now()
             lease = take_lock(connection, record.owner, record.dataset, holder=job.name, now=now)
             import_rows.insert_import(connection, replace(record, job=job.name, fence=lease.fence))
+            self._platform.failpoint("import.before_create")
 
-        return await self.jobs.create(request, policy=policy, add=add)
+        created = await self.jobs.create(request, policy=policy, add=add)
+        await asyncio.to_thread(self._platform.failpoint, "import.created")
+        return created
 
     async def validate(self, record: ImportRecord) -> None:
         """Checks what ``create`` checks, and creates nothing."""

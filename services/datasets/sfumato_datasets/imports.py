@@ -89,6 +89,7 @@ class Importer:
             SfumatoError: What it needs is not there, or not in a state that allows it.
         """
         record = await self._platform.database.write(lambda connection: self._hold(connection, job))
+        await asyncio.to_thread(self._platform.failpoint, "import.held")
         try:
             base, existing, result = await self._read(record, report)
         except FilesRefusedError as error:

@@ -19,6 +19,7 @@ from sfumato_datasets.captions import (
     CaptionSource,
     MetadataTable,
     read_metadata,
+    row_key,
 )
 from sfumato_datasets.images import StoredImage
 from sfumato_datasets.intake import IngestOptions, Intake, Taken
@@ -238,7 +239,7 @@ class _Ingest:
                 first = printable_name(table.without_tags[0])
                 message = f"tags of {len(table.without_tags)} rows are no list, first {first}"
                 self.note(remark(table.source, "TAGS_IGNORED", message))
-            absent = [name for name in table.file_names if collision_key(name) not in known]
+            absent = [name for name in table.file_names if row_key(name) not in known]
             if absent:
                 message = (
                     f"{len(absent)} rows name no image here, first {printable_name(absent[0])}"

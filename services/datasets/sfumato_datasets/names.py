@@ -12,10 +12,14 @@ from pathlib import PurePosixPath
 from typing import ClassVar, Final
 
 MAX_FILE_NAME_BYTES: Final = 255
+SEPARATOR: Final = "__"
+"""Stands for each separator in the names of files that lie in folders."""
 
 _DATASET_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,127}")
 _FORBIDDEN_CHARACTERS: Final = frozenset('/\\:*?"<>|')
 _FORBIDDEN_CATEGORIES: Final = ("Cc", "Cs", "Zl", "Zp")
+_TURNING_CHARACTERS: Final = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Embeddings, overrides and isolates of writing direction, with which a name shows another suffix."""
 _DEVICES: Final = frozenset(
     ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"]
     + [f"{port}{number}" for port in ("COM", "LPT") for number in "0123456789¹²³"]
@@ -56,8 +60,8 @@ def check_file_name(name: str) -> None:
 
     Raises:
         UnsafeNameError: empty, too long, a separator, drive or stream mark, wildcard, control
-            character or lone surrogate, `.` or `..`, a leading space, a trailing dot or space, or
-            a Windows device name.
+            character, change of writing direction or lone surrogate, `.` or `..`, a leading
+            space, a trailing dot or space, or a Windows device name.
     """
     if not name:
         raise UnsafeNameError("must not be empty")
@@ -66,7 +70,8 @@ def check_file_name(name: str) -> None:
     for character in name:
         if character in _FORBIDDEN_CHARACTERS:
             raise UnsafeNameError(f"must not contain {character}")
-        if unicodedata.category(character) in _FORBIDDEN_CATEGORIES:
+        category = unicodedata.category(character)
+        if category in _FORBIDDEN_CATEGORIES or character in _TURNING_CHARACTERS:
             raise UnsafeNameError(f"must not contain U+{ord(character):04X}")
     if name.startswith(" "):
         raise UnsafeNameError("must not begin with a space")

@@ -1,6 +1,10 @@
 """What an import says while it runs: of single files, and how far it is."""
 
 from dataclasses import dataclass
+from typing import Final
+
+MAX_PRINTED_CHARACTERS: Final = 300
+"""Of a name in a note; no name of an accepted file is longer, but those of archives can be."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,11 +27,14 @@ class IngestProgress:
 
 
 def printable_name(file_name: str) -> str:
-    """The name with everything escaped that would not survive UTF-8 or a terminal."""
-    return "".join(
+    """The name with everything escaped that would not survive UTF-8 or a terminal, cut where too long."""
+    shown = "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
-        for character in file_name
+        for character in file_name[: MAX_PRINTED_CHARACTERS + 1]
     )
+    if len(shown) <= MAX_PRINTED_CHARACTERS:
+        return shown
+    return shown[: MAX_PRINTED_CHARACTERS - 1] + "…"
 
 
 def refusal(file_name: str, reason: str, message: str) -> ImportNote:

@@ -10,6 +10,7 @@ from sfumato_generator.configuration import AdapterChoice, ModelSource
 from sfumato_generator.resolver import FoundAdapter
 
 if TYPE_CHECKING:
+    from sfumato_chassis.peers import Peer
     from sfumato_client.client import Client
 
 CALL_BUDGET_SECONDS = 4.0
@@ -19,19 +20,19 @@ class TrainerAdapters:
     """Implements :class:`sfumato_generator.resolver.AdapterDirectory` over gRPC.
 
     Args:
-        address: Answers where the trainer service is.
+        peer: Answers how the trainer service is reached.
     """
 
-    def __init__(self, address: Callable[[], Awaitable[str]]) -> None:
-        self._address = address
+    def __init__(self, peer: Callable[[], Awaitable[Peer]]) -> None:
+        self._peer = peer
 
     async def find(
         self, choices: Sequence[AdapterChoice], owner: str, *, path: str
     ) -> Sequence[FoundAdapter]:
         from sfumato_client.upstream import client_for
 
-        address = await self._address()
-        async with client_for(address, owner, budget_seconds=CALL_BUDGET_SECONDS) as client:
+        peer = await self._peer()
+        async with client_for(peer, owner, budget_seconds=CALL_BUDGET_SECONDS) as client:
             return [
                 await find_one(client, choice, field=f"{path}[{index}].adapter")
                 for index, choice in enumerate(choices)

@@ -67,7 +67,7 @@ def resolver_of(platform: Platform, config: GeneratorConfig) -> "GenerationResol
     return GenerationResolver(
         roots=[platform.data_dir / "models", *config.model_roots],
         cache_roots=lambda: hub_cache_roots(None, os.environ),
-        adapters=TrainerAdapters(lambda: platform.address_of("trainer")),
+        adapters=TrainerAdapters(lambda: platform.peer("trainer")),
         device=config.device,
         precision=config.precision,
         draw_seed=lambda: secrets.randbits(SEED_BITS),

@@ -29,7 +29,7 @@ class TrainerService:
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
-        datasets = DatasetReader(lambda: platform.address_of("datasets"))
+        datasets = DatasetReader(lambda: platform.peer("datasets"))
         config = platform.config.section(TrainerConfig)
         self.device = config.device
         self._engine = TrainingEngine(platform, config, datasets)

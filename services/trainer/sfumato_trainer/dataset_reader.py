@@ -10,6 +10,7 @@ from sfumato_chassis.errors import FailedPrecondition, Reason
 from sfumato_trainer.settings import TrainingSample
 
 if TYPE_CHECKING:
+    from sfumato_chassis.peers import Peer
     from sfumato_client.datasets import Datasets
 
 CALL_BUDGET_SECONDS = 8.0
@@ -31,11 +32,11 @@ class DatasetReader:
     """Reads datasets on behalf of their owners.
 
     Args:
-        address: Answers where the datasets service is.
+        peer: Answers how the datasets service is reached.
     """
 
-    def __init__(self, address: Callable[[], Awaitable[str]]) -> None:
-        self._address = address
+    def __init__(self, peer: Callable[[], Awaitable[Peer]]) -> None:
+        self._peer = peer
 
     async def resolve(self, owner: str, dataset: str, version: int | None) -> PinnedVersion:
         """The version that a run will read, the latest for None.
@@ -104,8 +105,8 @@ class DatasetReader:
         """Asks on behalf of ``owner`` about the version that ``reference`` names."""
         from sfumato_client.upstream import client_for, relayed
 
-        address = await self._address()
-        async with client_for(address, owner, budget_seconds=CALL_BUDGET_SECONDS) as client:
+        peer = await self._peer()
+        async with client_for(peer, owner, budget_seconds=CALL_BUDGET_SECONDS) as client:
             return await relayed(
                 ask(client.datasets),
                 service="datasets",

@@ -112,8 +112,8 @@ async def test_a_message_over_the_limit_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "environment", "told"),
     [
-        (["--host", "0.0.0.0"], {}, "only loopback"),
-        (["--host", "example.org"], {}, "only loopback"),
+        (["--host", "0.0.0.0"], {}, "beyond loopback it takes TLS"),
+        (["--host", "example.org"], {}, "beyond loopback it takes TLS"),
         (["--config", "absent.toml"], {}, "absent.toml"),
         ([], {"SFUMATO_SERVER_PRT": "1"}, "SFUMATO_SERVER_PRT"),
         ([], {"SFUMATO_LOG_LEVEL": "loud"}, "log.level"),

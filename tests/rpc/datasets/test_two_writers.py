@@ -3,20 +3,33 @@
 import asyncio
 import uuid
 from collections import Counter
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from sqlalchemy import select
 
-from datasets_server import Running, begun, finished, import_request, imported, upload
+from datasets_server import (
+    Running,
+    Stubs,
+    begun,
+    finished,
+    import_request,
+    imported,
+    server_process,
+    upload,
+)
 from pictures import picture, write_pictures
 from refusals import AioCall, Refusal, read_refusal, refusal_of
 from sfumato.datasets.v1 import datasets_pb2 as pb
 from sfumato.datasets.v1 import imports_pb2, versions_pb2
 from sfumato.job.v1 import errors_pb2, job_pb2
-from sfumato_chassis.blobs import FOLDER
+from sfumato_chassis.blobs import FOLDER, digest_of
+from sfumato_chassis.failpoints import VARIABLE
+from sfumato_chassis.tables import blobs
 from sfumato_datasets.engine import ImportEngine
 from sfumato_datasets.locks import take_lock
 
@@ -70,6 +83,7 @@ async def test_one_request_sixteen_times_is_one_version(server: Running) -> None
     )
     assert refused == []
     assert len({answer.import_job.name for answer in done}) == 1
+    assert sorted(answer.deduplicated for answer in done) == [False, *[True] * 15]
     await finished(server.stubs, done[0].import_job.name)
     listed = await server.stubs.datasets.ListDatasetVersions(
         pb.ListDatasetVersionsRequest(dataset="cats")
@@ -89,6 +103,42 @@ async def test_the_same_content_in_sixteen_datasets_is_stored_once(
     assert max(Counter(stored).values()) == 1
     assert {f"sha256:{name}" for name in stored} >= set(images)
     assert len(stored) <= 2 * 3 + 3 + 3
+    rows = await server.platform.database.read(
+        lambda connection: connection.execute(select(blobs.c.digest)).scalars().all()
+    )
+    assert sorted(rows) == sorted(f"sha256:{name}" for name in stored)
+
+
+async def test_sixteen_clients_of_a_server_of_its_own(tmp_path: Path, root: Path) -> None:
+    gate = tmp_path / "gate"
+    for client in range(NUM_CLIENTS):
+        write_pictures(root / f"client_{client}", 2, first=10 * client)
+    requests = [import_request(f"client_{client}", "shared") for client in range(NUM_CLIENTS)]
+    held = {VARIABLE: f"import.before_publish=hold:{gate}"}
+    async with (
+        server_process(tmp_path / "data", roots=(root,), environment=held) as (process, _),
+        AsyncExitStack() as stack,
+    ):
+        channels = [
+            await stack.enter_async_context(grpc.aio.insecure_channel(process.address))
+            for _ in range(NUM_CLIENTS)
+        ]
+        clients = [Stubs(channel) for channel in channels]
+        done, refused = await outcomes(
+            [s.datasets.CreateImport(r) for s, r in zip(clients, requests, strict=True)]
+        )
+        winner = done[0].import_job
+        told = [(r.code, r.reason, r.details["holder"]) for r in refused]
+        assert told == [(grpc.StatusCode.ABORTED, "DATASET_BUSY", winner.name)] * 15
+        gate.touch()
+        await finished(clients[0], winner.name)
+        version = versions_pb2.VersionRef(dataset="shared")
+        listed = await clients[1].datasets.ListSamples(pb.ListSamplesRequest(version=version))
+        pictures = sorted((root / winner.folder.path).glob("*.png"))
+        assert [sample.file_name for sample in listed.samples] == [p.name for p in pictures]
+        assert [sample.image.digest for sample in listed.samples] == [
+            digest_of(path.read_bytes()) for path in pictures
+        ]
 
 
 async def samples(server: Running, dataset: str) -> Any:

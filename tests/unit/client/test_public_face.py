@@ -38,6 +38,7 @@ FACE = [
     "SfumatoError",
     "Snapshot",
     "Timing",
+    "Tls",
     "Trainer",
     "TransportLost",
     "Unauthenticated",

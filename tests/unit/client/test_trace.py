@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
+from pathlib import Path
 
+from sfumato_client.channel import Tls
 from sfumato_client.trace import MAX_REQUEST_CHARACTERS, TracedCall
 
 
@@ -38,3 +41,11 @@ def test_long_request_is_left_to_standard_input() -> None:
     line = traced("x" * (MAX_REQUEST_CHARACTERS + 1)).grpcurl()
     assert "-d @ 127.0.0.1:7433" in line
     assert len(line) < 300
+
+
+def test_encryption_is_the_clients() -> None:
+    files = Tls(ca_file=Path("an authority"), certificate_file=Path("c"), key_file=Path("k"))
+    line = replace(traced(), tls=files).grpcurl()
+    expected = ["-cacert", "an authority", "-cert", "c", "-key", "k"]
+    assert shlex.split(line)[1:7] == expected
+    assert "plaintext" not in replace(traced(), tls=Tls()).grpcurl()

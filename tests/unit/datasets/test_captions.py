@@ -240,3 +240,13 @@ def test_a_json_sidecar_comes_behind_texts_and_before_tables() -> None:
 def test_a_json_sidecar_that_is_none_is_refused(content: bytes) -> None:
     with pytest.raises(CaptionMetadataError):
         read_json_sidecar("a.png", content, column="text")
+
+
+def test_a_row_may_name_a_file_in_a_folder() -> None:
+    rows = jsonl(
+        {"file_name": "images/a.png", "text": "inner"}, {"file_name": "./b.png", "text": "here"}
+    )
+    table = read_metadata(CaptionSource.METADATA_JSONL, rows)
+    assert resolve_caption("images__a.png", tables=[table]).text == "inner"
+    assert resolve_caption("b.png", tables=[table]).text == "here"
+    assert resolve_caption("a.png", tables=[table]).text == ""

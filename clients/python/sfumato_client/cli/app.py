@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from sfumato_client.channel import Addresses, Connection
-from sfumato_client.cli import datasets, generating, local, training
+from sfumato_client.cli import connecting, datasets, generating, local, training
 from sfumato_client.cli.exit_codes import ExitCode
 from sfumato_client.cli.failures import describe_local_error
 from sfumato_client.cli.output import watched_output
@@ -78,16 +75,6 @@ def _run(arguments: Sequence[str]) -> int:
     return ExitCode.OK
 
 
-def addresses_at(address: str) -> Addresses:
-    """What `--address` names."""
-    try:
-        if not address:
-            raise ValueError("must be host:port")
-        return Addresses.all_at(address)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--address") from error
-
-
 def build(arguments: Sequence[str]) -> typer.Typer:
     """The application. `arguments` are what the user typed, to say how a command is repeated."""
     app = typer.Typer(
@@ -103,10 +90,13 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     @app.callback()
     def options(
         context: typer.Context,
-        address: Annotated[
-            str | None,
-            typer.Option(help="host:port of all services; default SFUMATO_ADDRESS."),
-        ] = None,
+        address: connecting.AddressOption = None,
+        api_key_file: connecting.ApiKeyFileOption = None,
+        tls: connecting.TlsOption = False,
+        tls_ca: connecting.TlsCaOption = None,
+        tls_certificate: connecting.TlsCertificateOption = None,
+        tls_key: connecting.TlsKeyOption = None,
+        insecure: connecting.InsecureOption = False,
         as_json: Annotated[
             bool, typer.Option("--json", help="One JSON object a line, for programs.")
         ] = False,
@@ -123,12 +113,12 @@ def build(arguments: Sequence[str]) -> typer.Typer:
             ),
         ] = None,
     ) -> None:
-        try:
-            connection = Connection.from_environment(os.environ)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from error
-        if address is not None:
-            connection = replace(connection, addresses=addresses_at(address))
+        files = connecting.tls_of(
+            tls=tls, ca_file=tls_ca, certificate_file=tls_certificate, key_file=tls_key
+        )
+        connection = connecting.connection_of(
+            address=address, api_key_file=api_key_file, tls=files, insecure=insecure
+        )
         context.obj = Session(
             connection=connection,
             retries=RetryPolicies.within(retry_seconds),
@@ -137,12 +127,17 @@ def build(arguments: Sequence[str]) -> typer.Typer:
             arguments=arguments,
         )
 
+    _add_commands(app)
+    return app
+
+
+def _add_commands(app: typer.Typer) -> None:
     pass_through = {"allow_extra_args": True, "ignore_unknown_options": True}
     app.command(context_settings=pass_through, add_help_option=False)(local.serve)
+    app.command(context_settings=pass_through, add_help_option=False)(local.keys)
     app.command()(local.tiny)
     app.command()(generating.generate)
     app.add_typer(datasets.app, name="datasets")
     app.add_typer(training.app, name="train")
     app.add_typer(generating.gallery, name="gallery")
     app.add_typer(local.config, name="config")
-    return app

@@ -1,4 +1,4 @@
-"""Commands that need no server: `serve` is one, `tiny` and `config` prepare it."""
+"""Commands that need no server: `serve` is one; `tiny`, `keys` and `config` prepare it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ config = typer.Typer(no_args_is_help=True, help="The configuration of the servic
 def serve(context: typer.Context) -> None:
     """Run the services in this process. `sfumato serve --help` says how."""
     raise typer.Exit(entry.serve(context.args))
+
+
+def keys(context: typer.Context) -> None:
+    """Make, list and revoke API keys on the server's machine. `sfumato keys --help` says how."""
+    raise typer.Exit(entry.keys(context.args))
 
 
 def tiny(

@@ -76,6 +76,10 @@ class Session:
     def run(self, work: Callable[[Client], Awaitable[ExitCode | None]]) -> None:
         """Runs a command's work with a client, and leaves with its exit code."""
         try:
+            self.connection.check_secrecy()
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+        try:
             code = asyncio.run(self._with_client(work))
         except SfumatoError as error:
             print_error(error, sys.stderr, as_json=self.as_json)
@@ -85,7 +89,8 @@ class Session:
     async def _with_client(
         self, work: Callable[[Client], Awaitable[ExitCode | None]]
     ) -> ExitCode | None:
-        interceptors = Trace(record=_print_call) if self.trace else None
+        tls = self.connection.tls
+        interceptors = Trace(record=_print_call, tls=tls) if self.trace else None
         client = Client(
             self.connection,
             policy=self.retries.calls,

@@ -41,19 +41,23 @@ def test_help(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> Non
 
 
 @pytest.mark.parametrize("before", [(), ("--address", "127.0.0.1:1")], ids=["plain", "with option"])
-def test_serve_hands_its_words_over(
-    monkeypatch: pytest.MonkeyPatch, before: tuple[str, ...]
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [("serve", "sfumato_chassis.serve"), ("keys", "sfumato_chassis.keys_command")],
+)
+def test_commands_of_the_server_get_their_words(
+    monkeypatch: pytest.MonkeyPatch, before: tuple[str, ...], command: str, name: str
 ) -> None:
     received: list[list[str]] = []
 
-    def serve_main(arguments: Sequence[str]) -> int:
+    def server_main(arguments: Sequence[str]) -> int:
         received.append(list(arguments))
         return 7
 
-    module = types.ModuleType("sfumato_chassis.serve")
-    module.main = serve_main  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "sfumato_chassis.serve", module)
-    assert main([*before, "serve", "--only", "trainer", "--help"]) == 7
+    module = types.ModuleType(name)
+    module.main = server_main  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, name, module)
+    assert main([*before, command, "--only", "trainer", "--help"]) == 7
     assert received == [["--only", "trainer", "--help"]]
 
 
