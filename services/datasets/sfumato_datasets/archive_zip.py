@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import BinaryIO, Final
 
 from sfumato_datasets.archives import (
@@ -216,9 +217,8 @@ def _located(descriptor: int, listed: _Listed) -> tuple[_Content, int]:
 
 def _check_apart(spans: list[tuple[int, int]], directory_start: int) -> None:
     """Refuses entries that share bytes: a few could stand for any number."""
-    spans.sort()
-    starts = [start for start, _ in spans[1:]]
-    for (_, end), next_start in zip(spans, [*starts, directory_start], strict=True):
+    in_order = [*sorted(spans), (directory_start, directory_start)]
+    for (_, end), (next_start, _) in pairwise(in_order):
         if end > next_start:
             raise ArchiveInvalidError("a zip whose entries overlap")
 
