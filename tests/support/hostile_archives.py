@@ -174,6 +174,13 @@ def tar_record(name: bytes, data: bytes, kind: bytes = b"0") -> bytes:
     return tar_header(name, b"%011o" % len(data), kind) + data + bytes(-len(data) % 512)
 
 
+def pax_record(key: bytes, value: bytes) -> bytes:
+    """A record of an extended header, with its length in front."""
+    length = len(key) + len(value) + 3
+    length += len(str(length + len(str(length))))
+    return b"%d %s=%s\n" % (length, key, value)
+
+
 TAR_END = bytes(1024)
 
 

@@ -23,12 +23,14 @@ class NameCase:
     @property
     def fits_an_upload(self) -> bool:
         """Whether a message can say it."""
-        return 0 < len(self.text) <= 255 and self.raw == self.text.encode("utf-8", "replace")
+        fits = 0 < len(self.text) <= 255 and "\0" not in self.text
+        return fits and self.raw == self.text.encode("utf-8", "replace")
 
     @property
     def fits_a_folder(self) -> bool:
         """Whether a file can have it."""
-        return 0 < len(self.raw) <= 255 and not set(b"/\0") & set(self.raw)
+        fits = 0 < len(self.raw) <= 255 and self.raw != b".."
+        return fits and not set(b"/\0") & set(self.raw)
 
 
 _UNSAFE = {

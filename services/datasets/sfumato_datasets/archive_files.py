@@ -158,7 +158,8 @@ def _system(members: Sequence[Member]) -> list[str]:
 
 
 def _system_part(path: str) -> str | None:
-    for part in path.removeprefix("./").split("/"):
+    """The hidden or system file or folder in a path; None for paths that no import accepts."""
+    for part in safe_parts(path) or ():
         if part in _SYSTEM_FILES or (part.startswith(".") and part.strip(".")):
             return part
     return None

@@ -236,7 +236,7 @@ def _pax_records(data: bytes) -> dict[str, str]:
         length = int(length_text) if length_text.isdigit() else 0
         record = data[at : at + length]
         key, separator, value = record[len(length_text) + 1 :].partition(b"=")
-        if not separator or not record.endswith(b"\n"):
+        if not separator or len(record) != length or not record.endswith(b"\n"):
             raise ArchiveInvalidError("a damaged tar")
         if key in _TOLD:
             records[key.decode("ascii")] = value[:-1].decode("utf-8", "surrogateescape")

@@ -186,6 +186,16 @@ def test_sixteen_bit_grey_is_scaled(format: str) -> None:
     assert np.array_equal(result[..., 0], result[..., 2])
 
 
+@pytest.mark.parametrize("format", ["png", "tiff"])
+def test_every_sixteen_bit_grey_is_within_a_step_and_in_order(format: str) -> None:
+    samples = np.arange(65536, dtype=np.uint16)
+    data = encoded(Image.fromarray(samples.reshape(256, 256)), format)
+    result = pixels(read_image(data))[..., 0].ravel()
+    assert np.abs(result / 255 - samples / 65535).max() <= 1 / 255
+    assert (np.diff(result) >= 0).all()
+    assert (result[0], result[-1]) == (0, 255)
+
+
 def test_sixteen_bit_grey_where_zero_is_white() -> None:
     ramp = np.array([[0, 65535]], dtype=np.uint16)
     tags = ImageFileDirectory_v2()
