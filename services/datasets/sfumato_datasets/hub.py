@@ -62,8 +62,9 @@ def hub_cache(environment: Mapping[str, str]) -> Path:
     """The Hub's cache on this machine, by the variables that the Hub's own library heeds."""
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if environment.get(name):
-            return Path(environment[name])
-    home = environment.get("HF_HOME") or "~/.cache/huggingface"
+            return Path(environment[name]).expanduser()
+    shared = environment.get("XDG_CACHE_HOME") or "~/.cache"
+    home = environment.get("HF_HOME") or f"{shared}/huggingface"
     return Path(home).expanduser() / "hub"
 
 
@@ -80,7 +81,7 @@ def open_hub_dataset(
     Raises:
         HubError: The cache does not hold the dataset.
         HubNotFoundError: No such revision or folder.
-        HubUnsupportedError: No image lies there.
+        HubUnsupportedError: No image lies there, or metadata in a folder that is not that of all images.
     """
     repository = cache / f"datasets--{source.id.replace('/', '--')}"
     if not repository.is_dir():
@@ -135,9 +136,15 @@ def _wanted(paths: Sequence[PurePosixPath], source: HubRequest) -> Sequence[Pure
         raise HubUnsupportedError(f"{source.id}: no image lies there; Parquet is not read")
     images = images[: source.max_samples]
     stems = {path.with_suffix("") for path in images}
+    metadata = [path for path in paths if path.name in _METADATA]
+    for path in metadata:
+        if not all(image.is_relative_to(path.parent) for image in images):
+            raise HubUnsupportedError(
+                f"{source.id}: {path} does not describe every image; name a folder to import alone"
+            )
     return [
         *images,
-        *(path for path in paths if path.name in _METADATA),
+        *metadata,
         *(
             path
             for path in paths

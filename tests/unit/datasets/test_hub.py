@@ -89,6 +89,18 @@ def test_a_dataset_without_images(cache: Path) -> None:
         names(cache, revision=OTHER)
 
 
+def test_captions_of_several_folders_are_not_lost(cache: Path) -> None:
+    snapshot = cache / "datasets--org--cats" / "snapshots" / OTHER
+    for split in ("test", "train"):
+        (snapshot / split).mkdir()
+        (snapshot / split / f"{split}.png").write_bytes(b"picture")
+        (snapshot / split / "metadata.jsonl").write_text("{}")
+    with pytest.raises(HubUnsupportedError, match="name a folder"):
+        names(cache, revision=OTHER)
+    found = names(cache, revision=OTHER, folder="train")
+    assert found == ["metadata.jsonl", "train.png"]
+
+
 def test_a_link_out_of_the_cache_is_not_read(cache: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"secret")
     link = cache / "datasets--org--cats" / "snapshots" / COMMIT / "data" / "c.png"
@@ -106,7 +118,9 @@ def test_a_link_out_of_the_cache_is_not_read(cache: Path, tmp_path: Path) -> Non
     [
         ({"HF_HUB_CACHE": "/a", "HUGGINGFACE_HUB_CACHE": "/b"}, "/a"),
         ({"HUGGINGFACE_HUB_CACHE": "/b", "HF_HOME": "/c"}, "/b"),
-        ({"HF_HOME": "/c"}, "/c/hub"),
+        ({"HF_HOME": "/c", "XDG_CACHE_HOME": "/d"}, "/c/hub"),
+        ({"XDG_CACHE_HOME": "/d"}, "/d/huggingface/hub"),
+        ({"HF_HUB_CACHE": "~/e"}, str(Path.home() / "e")),
     ],
 )
 def test_where_the_cache_is(environment: dict[str, str], expected: str) -> None:
