@@ -13,17 +13,15 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 import google_crc32c
-import grpc
 
 from sfumato.blobs.v1 import blobs_pb2, blobs_pb2_grpc
 from sfumato_client.byte_streams import read_resumed
 from sfumato_client.calls import Caller, new_request_id
 from sfumato_client.errors import (
-    DataLoss,
-    Failure,
     OutOfRange,
     SfumatoError,
     TransportLost,
+    damaged,
     violated,
 )
 
@@ -84,7 +82,7 @@ class Blobs:
         while offset < size_bytes:
             data = await asyncio.to_thread(_read_at, file, offset)
             if not data:
-                raise _mismatch("the file became shorter while it was sent")
+                raise damaged("the file became shorter while it was sent")
             request = blobs_pb2.WriteChunkRequest(
                 upload=name, offset=offset, data=data, crc32c=google_crc32c.value(data)
             )
@@ -132,7 +130,7 @@ class Blobs:
                 raise
         if _named(received) != digest:
             await asyncio.to_thread(partial.unlink)
-            raise _mismatch(f"what arrived of {digest} has another digest")
+            raise damaged(f"what arrived of {digest} has another digest")
         await asyncio.to_thread(os.replace, partial, destination)
 
     async def _append(self, digest: str, partial: Path, received: Hash) -> None:
@@ -206,7 +204,3 @@ def _named(digest: Hash) -> str:
 def _read_at(file: BinaryIO, offset: int) -> bytes:
     file.seek(offset)
     return file.read(CHUNK_SIZE_BYTES)
-
-
-def _mismatch(message: str) -> DataLoss:
-    return DataLoss(Failure(message=message, code=grpc.StatusCode.DATA_LOSS))

@@ -291,6 +291,11 @@ def violated(message: str) -> ContractViolated:
     return ContractViolated(Failure(message=message, code=grpc.StatusCode.INTERNAL))
 
 
+def damaged(message: str) -> DataLoss:
+    """Bytes that arrived are not those that were asked for."""
+    return DataLoss(Failure(message=message, code=grpc.StatusCode.DATA_LOSS))
+
+
 def _too_large(failure: Failure, end: str, size_bytes: str, limit_bytes: str) -> Failure:
     message, taker = ("request", "the server") if end == "SERVER" else ("answer", "this client")
     return replace(

@@ -12,7 +12,7 @@ from sfumato.datasets.v1 import datasets_pb2_grpc, export_pb2
 from sfumato_client.blobs import regular_file
 from sfumato_client.byte_streams import read_resumed
 from sfumato_client.calls import Caller
-from sfumato_client.errors import DataLoss, Failure, violated
+from sfumato_client.errors import damaged, violated
 
 
 async def fetch_export(
@@ -42,12 +42,7 @@ async def fetch_export(
         if message.WhichOneof("message") == "chunk":
             return None
         if message.archive.etag != archive.etag:
-            raise DataLoss(
-                Failure(
-                    message="the archive is made in another way now; begin anew",
-                    code=grpc.StatusCode.DATA_LOSS,
-                )
-            )
+            raise damaged("the archive is made in another way now; begin anew")
         return message.archive.size_bytes
 
     with await asyncio.to_thread(partial.open, "ab") as file:

@@ -77,7 +77,6 @@ class UploadStore:
             InvalidArgument: The stored blob of this digest has another size.
             ResourceExhausted: DISK_FULL, there is no space for a blob of this size.
         """
-        free_bytes = await asyncio.to_thread(lambda: shutil.disk_usage(self._folder).free)
         whole = await self._database.read(
             lambda connection: (
                 find_request(connection, request) is None
@@ -85,6 +84,7 @@ class UploadStore:
                 and blob.size_bytes == size_bytes
             )
         ) and await asyncio.to_thread(self._blobs.folder.holds, digest)
+        free_bytes = None if whole else await asyncio.to_thread(self._free_bytes)
 
         def work(connection: Connection) -> tuple[Upload, bool]:
             known = find_request(connection, request)
@@ -95,7 +95,7 @@ class UploadStore:
                 raise InvalidArgument.field("size_bytes", "not the size of the blob of this digest")
             now = self._clock.now()
             complete = stored is not None and whole
-            if not complete and size_bytes > free_bytes:
+            if free_bytes is not None and size_bytes > free_bytes:
                 raise ResourceExhausted(
                     Reason.DISK_FULL,
                     f"{size_bytes} bytes are announced and {free_bytes} are free",
@@ -121,6 +121,9 @@ class UploadStore:
             return upload, False
 
         return await self._database.write(work)
+
+    def _free_bytes(self) -> int:
+        return shutil.disk_usage(self._folder).free
 
     async def get(self, name: str, owner: str) -> Upload:
         """The upload ``name`` of ``owner``. Raises NotFound."""

@@ -24,7 +24,6 @@ class Example:
     description: str
     licence: str
     max_samples: int
-    caption_column: str | None = None
 
     @property
     def source_page(self) -> str:
@@ -78,7 +77,6 @@ def example_request(name: str) -> HubRequest:
         if example.name == name:
             return HubRequest(
                 id=example.hub_id,
-                caption_column=example.caption_column,
                 max_samples=example.max_samples,
             )
     names = ", ".join(example.name for example in EXAMPLES)

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Literal
 
+from sfumato_chassis.blobs import digest_of
 from sfumato_datasets.captions import (
     DEFAULT_COLUMN,
     MAX_SIDECAR_BYTES,
@@ -19,7 +20,7 @@ from sfumato_datasets.captions import (
     resolve_caption,
 )
 from sfumato_datasets.images import Preview, StoredImage
-from sfumato_datasets.manifest import BlobSink, Manifest, Sample, digest_of
+from sfumato_datasets.manifest import BlobSink, Manifest, Sample
 from sfumato_datasets.names import stem_key
 from sfumato_datasets.notes import ImportNote, refusal, remark
 from sfumato_datasets.plan import PlannedImage

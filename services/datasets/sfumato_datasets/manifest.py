@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any, ClassVar, Final, Protocol, Self
 
+from sfumato_chassis.blobs import digest_of
+
 MANIFEST_FORMAT: Final = 2
 MEAN_BLOCK_SAMPLES: Final = 64
 MAX_BLOCK_SAMPLES: Final = 256
@@ -72,8 +74,8 @@ class Block:
     samples: tuple[Sample, ...]
 
     def to_bytes(self) -> bytes:
-        """Canonical JSON: sorted keys, no spaces, UTF-8."""
-        return _canonical([asdict(sample) for sample in self.samples])
+        """Canonical JSON."""
+        return canonical_json([asdict(sample) for sample in self.samples])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +86,7 @@ class ManifestIndex:
 
     def to_bytes(self) -> bytes:
         """Canonical JSON; its digest names the version's contents."""
-        return _canonical(
+        return canonical_json(
             {"format": MANIFEST_FORMAT, "blocks": [asdict(block) for block in self.blocks]}
         )
 
@@ -186,17 +188,13 @@ def read_manifest(digest: str, read_blob: ReadBlob) -> Manifest:
     return Manifest(samples=tuple(chain.from_iterable(block.samples for block in blocks)))
 
 
-def digest_of(data: bytes) -> str:
-    """`sha256:` and 64 hexadecimal digits."""
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
-
-
 def _ends_block(file_name: str) -> bool:
     name_hash = hashlib.sha256(file_name.encode("utf-8")).digest()
     return int.from_bytes(name_hash[:2], "big") % MEAN_BLOCK_SAMPLES == 0
 
 
-def _canonical(document: object) -> bytes:
+def canonical_json(document: object) -> bytes:
+    """Sorted keys, no spaces, UTF-8: equal documents are equal bytes."""
     text = json.dumps(
         document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )

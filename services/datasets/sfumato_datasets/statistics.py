@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from sfumato_datasets.manifest import canonical_json
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bin:
@@ -48,7 +50,7 @@ class VersionStatistics:
 
     def to_bytes(self) -> bytes:
         """Canonical JSON."""
-        return _canonical(asdict(self))
+        return canonical_json(asdict(self))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -74,7 +76,7 @@ class Duplicates:
 
     def to_bytes(self) -> bytes:
         """Canonical JSON."""
-        return _canonical(asdict(self))
+        return canonical_json(asdict(self))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -83,9 +85,3 @@ class Duplicates:
         return cls(
             content=tuple(map(tuple, document["content"])), near=tuple(map(tuple, document["near"]))
         )
-
-
-def _canonical(document: object) -> bytes:
-    return json.dumps(
-        document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    ).encode("utf-8")

@@ -10,14 +10,14 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from sfumato_chassis.blobs import Blob, BlobStore
+from sfumato_chassis.blobs import Blob, BlobStore, digest_of
 from sfumato_chassis.requests import expire_request
 from sfumato_datasets import storage
 from sfumato_datasets.describing import describe, find_duplicates
 from sfumato_datasets.image_rows import record_images
 from sfumato_datasets.images import PREVIEWS_MEDIA_TYPE, StoredImage
 from sfumato_datasets.library import VersionContents
-from sfumato_datasets.manifest import BlobSink, Block, Manifest, digest_of, index_of
+from sfumato_datasets.manifest import BlobSink, Block, Manifest, index_of
 from sfumato_datasets.references import BlockContents, drop_version, keep_version
 from sfumato_datasets.storage import Version
 

@@ -3,8 +3,9 @@ import json
 
 import pytest
 
+from sfumato_chassis.blobs import digest_of
 from sfumato_datasets.describing import describe, distribution, find_duplicates
-from sfumato_datasets.manifest import Manifest, Sample, digest_of
+from sfumato_datasets.manifest import Manifest, Sample
 from sfumato_datasets.statistics import Duplicates, VersionStatistics
 
 

@@ -2,6 +2,7 @@ import dataclasses
 
 import pytest
 
+from sfumato_chassis.blobs import digest_of
 from sfumato_datasets import editing
 from sfumato_datasets.captions import MAX_CAPTION_CHARACTERS, MAX_TAGS
 from sfumato_datasets.editing import (
@@ -13,7 +14,7 @@ from sfumato_datasets.editing import (
     apply_edits,
 )
 from sfumato_datasets.library import SampleFilter
-from sfumato_datasets.manifest import Manifest, Sample, digest_of
+from sfumato_datasets.manifest import Manifest, Sample
 
 BIRD = Sample(
     file_name="bird.png",

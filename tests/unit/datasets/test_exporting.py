@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from sfumato_chassis.blobs import digest_of
 from sfumato_datasets import exporting
 from sfumato_datasets.exporting import Layout, webdataset_layout, zip_layout
-from sfumato_datasets.manifest import Sample, digest_of
+from sfumato_datasets.manifest import Sample
 
 IMAGES = {
     "a.b.png": b"dotted" * 100,

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from sfumato_chassis.blobs import digest_of
 from sfumato_datasets.ingest import (
     FilesRefusedError,
     IngestCancelledError,
@@ -19,7 +20,6 @@ from sfumato_datasets.ingest import (
     ingest,
 )
 from sfumato_datasets.intake import IngestOptions
-from sfumato_datasets.manifest import digest_of
 from sfumato_datasets.notes import ImportNote
 from sfumato_datasets.sources import UploadedFiles, open_server_folder
 from sfumato_datasets.verifier_pool import VerifierPool

@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from sfumato_chassis.blobs import digest_of
 from sfumato_datasets.library import (
     DatasetNotEmptyError,
     ImportMode,
@@ -19,7 +20,6 @@ from sfumato_datasets.manifest import (
     ManifestError,
     ManifestIndex,
     Sample,
-    digest_of,
     index_of,
     read_manifest,
 )
