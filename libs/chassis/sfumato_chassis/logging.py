@@ -27,18 +27,19 @@ class LogStream:
     Lines are logged where errors become answers: a full disk or a closed pipe must not change those.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO | None) -> None:
+        """Without a stream lines go to what is standard error when they are written."""
         self._stream = stream
 
     def write(self, text: str) -> None:
         """Writes if that can be done."""
         with suppress(OSError, ValueError):  # ValueError: it is closed
-            self._stream.write(text)
+            (self._stream or sys.stderr).write(text)
 
     def flush(self) -> None:
         """Flushes if that can be done."""
         with suppress(OSError, ValueError):
-            self._stream.flush()
+            (self._stream or sys.stderr).flush()
 
 
 def redact_secrets(
@@ -52,12 +53,12 @@ def redact_secrets(
 
 
 def configure_logging(*, level: str, json_lines: bool, stream: TextIO | None = None) -> None:
-    """Sets up the process's log, once, at its start.
+    """Sets up the process's log, at its start. What was set up before is forgotten.
 
     Args:
         level: ``debug``, ``info``, ``warning`` or ``error``.
         json_lines: One JSON object a line; otherwise a line for people.
-        stream: Where to; standard error if not given.
+        stream: Where to; if not given, what is standard error when a line is written.
     """
     renderer: structlog.typing.Processor
     if json_lines:
@@ -74,13 +75,16 @@ def configure_logging(*, level: str, json_lines: bool, stream: TextIO | None = N
     ]
     if json_lines:
         processors.append(structlog.processors.format_exc_info)
+    lines = structlog.WriteLogger(cast(TextIO, LogStream(stream)))
     structlog.configure(
         processors=[*processors, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
         ),
-        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, LogStream(stream or sys.stderr))),
-        cache_logger_on_first_use=True,
+        logger_factory=lambda *_: lines,
+        # A logger that is kept from its first line on would not follow a later configuration, for
+        # a microsecond less a line.
+        cache_logger_on_first_use=False,
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,10 +25,13 @@ from sfumato_chassis.errors import (
     ResourceExhausted,
 )
 from sfumato_chassis.identifiers import NewName
+from sfumato_chassis.logging import get_logger
 from sfumato_chassis.requests import Request, find_request, forget_request, record_request
 from sfumato_chassis.tables import uploads
 
 UPLOAD_RETENTION = timedelta(hours=24)
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,11 +100,7 @@ class UploadStore:
             now = self._clock.now()
             complete = stored is not None and whole
             if free_bytes is not None and size_bytes > free_bytes:
-                raise ResourceExhausted(
-                    Reason.DISK_FULL,
-                    f"{size_bytes} bytes are announced and {free_bytes} are free",
-                    retry_after_seconds=RETRY_AFTER_DISK_FULL_SECONDS,
-                )
+                raise no_space(size_bytes, free_bytes)
             upload = Upload(
                 name=self._new_name("upload"),
                 owner=request.principal,
@@ -236,6 +236,20 @@ class UploadStore:
             file.truncate()
         flush(path)
         flush(self._folder)
+
+
+def no_space(size_bytes: int, free_bytes: int) -> ResourceExhausted:
+    """The error of an upload that the disk does not hold; the log has it too, for whoever runs it."""
+    error_id = uuid.uuid4().hex
+    log.warning(
+        "no space for an upload", error_id=error_id, size_bytes=size_bytes, free_bytes=free_bytes
+    )
+    return ResourceExhausted(
+        Reason.DISK_FULL,
+        f"{size_bytes} bytes are announced and {free_bytes} are free",
+        error_id=error_id,
+        retry_after_seconds=RETRY_AFTER_DISK_FULL_SECONDS,
+    )
 
 
 def find_upload(connection: Connection, name: str, owner: str) -> Upload:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato_chassis.blobs import Blob
+from sfumato_chassis.blobs import Blob, corrupt
 from sfumato_chassis.errors import FailedPrecondition, OutOfRange, Reason
 from sfumato_chassis.platform import Platform
 from sfumato_datasets.exporting import Image, Layout, webdataset_layout, zip_layout
@@ -120,13 +120,17 @@ class Exporter:
         for begin in range(0, len(gathered), CHUNK_BYTES):
             yield bytes(gathered[begin : begin + CHUNK_BYTES])
 
-    def _image(self, image: Image, start: int, export: Export) -> AsyncIterator[bytes]:
+    async def _image(self, image: Image, start: int, export: Export) -> AsyncIterator[bytes]:
         blob = Blob(
             digest=image.digest,
             size_bytes=image.size_bytes,
             media_type=export.media_types[image.digest],
         )
-        return self._blobs.read(blob, start, None)
+        # Read from its start on, it is checked on the way.
+        if start and not await asyncio.to_thread(self._blobs.folder.holds, image.digest):
+            raise corrupt(blob)
+        async for chunk in self._blobs.read(blob, start, None):
+            yield chunk
 
     def _crc32_of(self, sample: Sample, images: Mapping[str, StoredImage]) -> int:
         known = images.get(sample.image_digest)

@@ -1,3 +1,5 @@
+import io
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -66,3 +68,28 @@ def test_threads_may_load_it_at_once() -> None:
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.count('"event": "line"') == 8
+
+
+def test_a_logger_that_has_logged_follows_a_later_configuration() -> None:
+    first, second = io.StringIO(), io.StringIO()
+    log = get_logger("test")
+    configure_logging(level="error", json_lines=False, stream=first)
+    log.info("below the level")
+    log.error("to the first")
+    configure_logging(level="info", json_lines=True, stream=second)
+    log.info("to the second")
+    assert "to the first" in first.getvalue()
+    assert len(first.getvalue().splitlines()) == 1
+    line = json.loads(second.getvalue())
+    assert (line["event"], line["level"], line["module"]) == ("to the second", "info", "test")
+
+
+def test_a_logger_that_has_logged_follows_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    configure_logging(level="info", json_lines=True)
+    log = get_logger("test")
+    for _ in range(2):
+        stream = io.StringIO()
+        monkeypatch.setattr(sys, "stderr", stream)
+        log.info("line")
+        assert json.loads(stream.getvalue())["event"] == "line"
+        stream.close()

@@ -5,6 +5,7 @@ from typing import Any
 
 import google_crc32c
 import pytest
+from structlog.testing import capture_logs
 
 from job_stores import OWNER, opened_database, request
 from sfumato_chassis.blobs import BlobFolder, BlobStore, digest_of
@@ -16,6 +17,8 @@ from sfumato_chassis.errors import (
     InvalidArgument,
     NotFound,
     OutOfRange,
+    Reason,
+    ResourceExhausted,
 )
 from sfumato_chassis.failpoints import unarmed
 from sfumato_chassis.identifiers import random_name
@@ -122,6 +125,17 @@ async def test_a_chunk_that_begins_elsewhere_is_told_where_to_go_on(
     assert caught.value.details == {"committed_size_bytes": "4"}
     await write(store, upload, 4, DATA[4:])
     assert (await store.complete(upload.name, OWNER)).digest == digest_of(DATA)
+
+
+async def test_more_than_the_disk_holds_is_refused_and_stands_in_the_log(
+    store: UploadStore,
+) -> None:
+    with capture_logs() as lines, pytest.raises(ResourceExhausted) as caught:
+        await create(store, size_bytes=1 << 60)
+    assert caught.value.reason is Reason.DISK_FULL
+    (line,) = lines
+    assert line["error_id"] == caught.value.error_id
+    assert line["size_bytes"] == 1 << 60
 
 
 async def test_a_wrong_checksum_commits_nothing(store: UploadStore) -> None:

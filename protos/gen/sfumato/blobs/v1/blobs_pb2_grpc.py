@@ -71,8 +71,9 @@ class BlobServiceServicer(object):
     def CreateUpload(self, request, context):
         """Opens an upload, or answers it complete at once when the digest is already stored.
 
-        INVALID_ARGUMENT; ALREADY_EXISTS REQUEST_ID_REUSED; UNAVAILABLE SERVER_DRAINING. Safe to repeat
-        with the same request id.
+        INVALID_ARGUMENT, also when the digest is stored with another size; ALREADY_EXISTS
+        REQUEST_ID_REUSED; RESOURCE_EXHAUSTED DISK_FULL when the free space does not hold what is asked
+        for; UNAVAILABLE SERVER_DRAINING. Safe to repeat with the same request id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -81,8 +82,8 @@ class BlobServiceServicer(object):
     def WriteChunk(self, request, context):
         """Appends a chunk at the committed size. The same bytes again are answered OK.
 
-        INVALID_ARGUMENT (checksum); NOT_FOUND; OUT_OF_RANGE OFFSET_OUT_OF_RANGE with the committed size:
-        go on from there.
+        INVALID_ARGUMENT (checksum, or past the announced size); NOT_FOUND; OUT_OF_RANGE
+        OFFSET_OUT_OF_RANGE with the committed size: go on from there; RESOURCE_EXHAUSTED DISK_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -91,7 +92,7 @@ class BlobServiceServicer(object):
     def GetUpload(self, request, context):
         """Answers how much of an upload is committed.
 
-        NOT_FOUND.
+        INVALID_ARGUMENT; NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -100,8 +101,9 @@ class BlobServiceServicer(object):
     def CompleteUpload(self, request, context):
         """Verifies the digest and makes the blob readable. Safe to repeat.
 
-        NOT_FOUND; FAILED_PRECONDITION UPLOAD_INCOMPLETE; DATA_LOSS when the digest does not match,
-        the upload is then gone and must be created anew.
+        INVALID_ARGUMENT; NOT_FOUND; FAILED_PRECONDITION UPLOAD_INCOMPLETE with the committed size;
+        RESOURCE_EXHAUSTED DISK_FULL; DATA_LOSS BLOB_CORRUPT when the digest does not match, the upload
+        is then gone and must be created anew.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,7 +113,8 @@ class BlobServiceServicer(object):
         """Streams a blob: its BlobRef first, then chunks of at most 1 MiB. After a lost connection call
         again with the number of bytes received as offset.
 
-        NOT_FOUND; OUT_OF_RANGE OFFSET_OUT_OF_RANGE past the end; DATA_LOSS BLOB_CORRUPT.
+        INVALID_ARGUMENT; NOT_FOUND; OUT_OF_RANGE OFFSET_OUT_OF_RANGE past the end; DATA_LOSS
+        BLOB_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

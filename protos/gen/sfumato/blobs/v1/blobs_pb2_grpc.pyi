@@ -21,31 +21,34 @@ class BlobServiceStub:
     CreateUpload: _aio.UnaryUnaryMultiCallable[_blobs_pb2.CreateUploadRequest, _blobs_pb2.CreateUploadResponse]
     """Opens an upload, or answers it complete at once when the digest is already stored.
 
-    INVALID_ARGUMENT; ALREADY_EXISTS REQUEST_ID_REUSED; UNAVAILABLE SERVER_DRAINING. Safe to repeat
-    with the same request id.
+    INVALID_ARGUMENT, also when the digest is stored with another size; ALREADY_EXISTS
+    REQUEST_ID_REUSED; RESOURCE_EXHAUSTED DISK_FULL when the free space does not hold what is asked
+    for; UNAVAILABLE SERVER_DRAINING. Safe to repeat with the same request id.
     """
     WriteChunk: _aio.UnaryUnaryMultiCallable[_blobs_pb2.WriteChunkRequest, _blobs_pb2.WriteChunkResponse]
     """Appends a chunk at the committed size. The same bytes again are answered OK.
 
-    INVALID_ARGUMENT (checksum); NOT_FOUND; OUT_OF_RANGE OFFSET_OUT_OF_RANGE with the committed size:
-    go on from there.
+    INVALID_ARGUMENT (checksum, or past the announced size); NOT_FOUND; OUT_OF_RANGE
+    OFFSET_OUT_OF_RANGE with the committed size: go on from there; RESOURCE_EXHAUSTED DISK_FULL.
     """
     GetUpload: _aio.UnaryUnaryMultiCallable[_blobs_pb2.GetUploadRequest, _blobs_pb2.GetUploadResponse]
     """Answers how much of an upload is committed.
 
-    NOT_FOUND.
+    INVALID_ARGUMENT; NOT_FOUND.
     """
     CompleteUpload: _aio.UnaryUnaryMultiCallable[_blobs_pb2.CompleteUploadRequest, _blobs_pb2.CompleteUploadResponse]
     """Verifies the digest and makes the blob readable. Safe to repeat.
 
-    NOT_FOUND; FAILED_PRECONDITION UPLOAD_INCOMPLETE; DATA_LOSS when the digest does not match,
-    the upload is then gone and must be created anew.
+    INVALID_ARGUMENT; NOT_FOUND; FAILED_PRECONDITION UPLOAD_INCOMPLETE with the committed size;
+    RESOURCE_EXHAUSTED DISK_FULL; DATA_LOSS BLOB_CORRUPT when the digest does not match, the upload
+    is then gone and must be created anew.
     """
     ReadBlob: _aio.UnaryStreamMultiCallable[_blobs_pb2.ReadBlobRequest, _blobs_pb2.ReadBlobResponse]
     """Streams a blob: its BlobRef first, then chunks of at most 1 MiB. After a lost connection call
     again with the number of bytes received as offset.
 
-    NOT_FOUND; OUT_OF_RANGE OFFSET_OUT_OF_RANGE past the end; DATA_LOSS BLOB_CORRUPT.
+    INVALID_ARGUMENT; NOT_FOUND; OUT_OF_RANGE OFFSET_OUT_OF_RANGE past the end; DATA_LOSS
+    BLOB_CORRUPT.
     """
 
 class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -61,8 +64,9 @@ class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_blobs_pb2.CreateUploadResponse]:
         """Opens an upload, or answers it complete at once when the digest is already stored.
 
-        INVALID_ARGUMENT; ALREADY_EXISTS REQUEST_ID_REUSED; UNAVAILABLE SERVER_DRAINING. Safe to repeat
-        with the same request id.
+        INVALID_ARGUMENT, also when the digest is stored with another size; ALREADY_EXISTS
+        REQUEST_ID_REUSED; RESOURCE_EXHAUSTED DISK_FULL when the free space does not hold what is asked
+        for; UNAVAILABLE SERVER_DRAINING. Safe to repeat with the same request id.
         """
 
     @_abc_1.abstractmethod
@@ -73,8 +77,8 @@ class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_blobs_pb2.WriteChunkResponse]:
         """Appends a chunk at the committed size. The same bytes again are answered OK.
 
-        INVALID_ARGUMENT (checksum); NOT_FOUND; OUT_OF_RANGE OFFSET_OUT_OF_RANGE with the committed size:
-        go on from there.
+        INVALID_ARGUMENT (checksum, or past the announced size); NOT_FOUND; OUT_OF_RANGE
+        OFFSET_OUT_OF_RANGE with the committed size: go on from there; RESOURCE_EXHAUSTED DISK_FULL.
         """
 
     @_abc_1.abstractmethod
@@ -85,7 +89,7 @@ class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_blobs_pb2.GetUploadResponse]:
         """Answers how much of an upload is committed.
 
-        NOT_FOUND.
+        INVALID_ARGUMENT; NOT_FOUND.
         """
 
     @_abc_1.abstractmethod
@@ -96,8 +100,9 @@ class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_blobs_pb2.CompleteUploadResponse]:
         """Verifies the digest and makes the blob readable. Safe to repeat.
 
-        NOT_FOUND; FAILED_PRECONDITION UPLOAD_INCOMPLETE; DATA_LOSS when the digest does not match,
-        the upload is then gone and must be created anew.
+        INVALID_ARGUMENT; NOT_FOUND; FAILED_PRECONDITION UPLOAD_INCOMPLETE with the committed size;
+        RESOURCE_EXHAUSTED DISK_FULL; DATA_LOSS BLOB_CORRUPT when the digest does not match, the upload
+        is then gone and must be created anew.
         """
 
     @_abc_1.abstractmethod
@@ -109,7 +114,8 @@ class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
         """Streams a blob: its BlobRef first, then chunks of at most 1 MiB. After a lost connection call
         again with the number of bytes received as offset.
 
-        NOT_FOUND; OUT_OF_RANGE OFFSET_OUT_OF_RANGE past the end; DATA_LOSS BLOB_CORRUPT.
+        INVALID_ARGUMENT; NOT_FOUND; OUT_OF_RANGE OFFSET_OUT_OF_RANGE past the end; DATA_LOSS
+        BLOB_CORRUPT.
         """
 
 def add_BlobServiceServicer_to_server(servicer: BlobServiceServicer, server: _aio.Server) -> None: ...
