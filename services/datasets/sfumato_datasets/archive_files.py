@@ -119,8 +119,8 @@ def _plain_tar(
 
 def _named(members: Sequence[Member]) -> list[tuple[str, Member]]:
     """Each member that is not the system's, under the name that it has in an import."""
-    kept = [member for member in members if _system_part(member.path) is None]
-    shared = _shared_folder(
+    kept = [member for member in members if system_part(member.path) is None]
+    shared = shared_folder(
         [parts for member in kept if (parts := safe_parts(member.path)) is not None]
     )
     return [(_flat_name(member.path, len(shared)), member) for member in kept]
@@ -139,7 +139,7 @@ def safe_parts(path: str) -> tuple[str, ...] | None:
     return None if ":" in parts[0] else parts
 
 
-def _shared_folder(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def shared_folder(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """The folder in which all of the files lie, as deep as it is."""
     if not paths:
         return ()
@@ -153,11 +153,11 @@ def _shared_folder(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 
 def _system(members: Sequence[Member]) -> list[str]:
     """Each hidden or system file or folder that is left out, once."""
-    found = (_system_part(member.path) for member in members)
+    found = (system_part(member.path) for member in members)
     return list(dict.fromkeys(part for part in found if part is not None))
 
 
-def _system_part(path: str) -> str | None:
+def system_part(path: str) -> str | None:
     """The hidden or system file or folder in a path; None for paths that no import accepts."""
     for part in safe_parts(path) or ():
         if part in _SYSTEM_FILES or (part.startswith(".") and part.strip(".")):

@@ -29,7 +29,9 @@ MAX_TAG_CHARACTERS: Final = 100
 MAX_VARIANTS: Final = 100
 TAGS_COLUMN: Final = "tags"
 
-_FILE_KEYS: Final = ("file_name", "image", "file")
+FILE_KEYS: Final = ("file_name", "image", "file")
+"""Under one of these a row names its file."""
+
 # Without control characters and halves of surrogate pairs, which JSON can spell.
 _TAG: Final = re.compile(rf"[^\x00-\x1f\x7f\ud800-\udfff]{{1,{MAX_TAG_CHARACTERS}}}")
 
@@ -190,11 +192,24 @@ def read_metadata(
 
     Raises:
         CaptionEncodingError: not UTF-8.
-        CaptionMetadataError: malformed, without a file key, or naming a file twice.
+        CaptionMetadataError: malformed, or without a file key.
     """
+    rows = metadata_rows(source, content)
+    return _table(source, ((line, row[file_key(row, line)], row) for line, row in rows), column)
+
+
+def metadata_rows(source: CaptionSource, content: bytes) -> Iterable[tuple[int, dict[str, Any]]]:
+    """The rows of a metadata file with the numbers of their lines. Raises what `read_metadata` does."""
     text = decode_text(content)
-    rows = _csv_rows(text) if source is CaptionSource.METADATA_CSV else _json_rows(text)
-    return _table(source, ((line, _file_name(row, line), row) for line, row in rows), column)
+    return _csv_rows(text) if source is CaptionSource.METADATA_CSV else _json_rows(text)
+
+
+def file_key(row: Mapping[str, Any], line: int) -> str:
+    """Under which of FILE_KEYS a row names its file. Raises CaptionMetadataError where it names none."""
+    for key in FILE_KEYS:
+        if isinstance(row.get(key), str) and row[key]:
+            return key
+    raise CaptionMetadataError(f"line {line} names no file (keys {', '.join(FILE_KEYS)})")
 
 
 def row_key(file_name: str) -> str:
@@ -229,9 +244,10 @@ def _table(
         if len(file_names) == MAX_METADATA_ROWS:
             raise CaptionMetadataError(f"more than {MAX_METADATA_ROWS} rows")
         key = row_key(file_name)
-        if key in captions:
-            raise CaptionMetadataError(f"line {line} names a file that an earlier line names")
-        captions[key] = _captions(row.get(column), line)
+        # Several rows of one file are several captions of it.
+        captions[key] = tuple(
+            dict.fromkeys((*captions.get(key, ()), *_captions(row.get(column), line)))
+        )
         file_names.append(file_name)
         has_column = has_column or column in row
         if column != TAGS_COLUMN and row.get(TAGS_COLUMN) is not None:
@@ -239,7 +255,7 @@ def _table(
             if found is None:
                 without_tags.append(file_name)
             else:
-                tags[key] = found
+                tags.setdefault(key, found)
     return MetadataTable(
         source=source,
         captions=captions,
@@ -300,14 +316,6 @@ def _csv_rows(text: str) -> Iterable[tuple[int, dict[str, Any]]]:
             yield reader.line_num, row
     except csv.Error as error:
         raise CaptionMetadataError(f"line {reader.line_num} is not CSV") from error
-
-
-def _file_name(row: Mapping[str, Any], line: int) -> str:
-    for key in _FILE_KEYS:
-        value = row.get(key)
-        if isinstance(value, str) and value:
-            return value
-    raise CaptionMetadataError(f"line {line} names no file (keys {', '.join(_FILE_KEYS)})")
 
 
 def _captions(value: object, line: int) -> tuple[str, ...]:

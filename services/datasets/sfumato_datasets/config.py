@@ -18,6 +18,11 @@ class DatasetsConfig:
         image_memory_limit_bytes: Address space of each process that decodes images.
         num_verifiers: Processes that decode images, for each import; 0 for as many as there are
             processors, but at most 4.
+        allow_download: Whether datasets of the Hub are fetched; otherwise only its cache is read.
+        hub_endpoint: Address of the Hub or a mirror of it; empty for HF_ENDPOINT, or huggingface.co.
+        hub_hosts: Hosts that the Hub may lead to, over https; `*.` in front stands for every name below.
+        hub_max_bytes: Fetched from the Hub for one import at most.
+        hub_timeout_seconds: Longest time that one import may fetch.
     """
 
     import_roots: tuple[Path, ...] = ()
@@ -26,6 +31,11 @@ class DatasetsConfig:
     import_retention_hours: float = at_least(0, 24.0, at_most=MAX_RETENTION_HOURS)
     image_memory_limit_bytes: int = at_least(1 << 28, 3 << 30)
     num_verifiers: int = at_least(0, 0, at_most=64)
+    allow_download: bool = True
+    hub_endpoint: str = ""
+    hub_hosts: tuple[str, ...] = ("huggingface.co", "*.huggingface.co", "*.hf.co")
+    hub_max_bytes: int = at_least(1, 20 << 30)
+    hub_timeout_seconds: float = at_least(1, 14_400.0)
 
 
 SECTION = DatasetsConfig

@@ -37,6 +37,7 @@ from sfumato_datasets.import_rows import ImportRecord
 from sfumato_datasets.locks import renew_lock, take_lock
 from sfumato_datasets.parts import Parts
 from sfumato_datasets.report import Report
+from sfumato_datasets.staging import Staging
 
 IMPORT_KIND = "import"
 HOLDING = (JobState.QUEUED, *ACTIVE)
@@ -55,6 +56,7 @@ class ImportEngine:
         self._platform = platform
         self._config = config
         self._parts = parts
+        self._staging = Staging(platform.data_dir)
         self._wake = asyncio.Event()
         self.jobs: JobStore = platform.job_store(
             JobKind(
@@ -76,6 +78,7 @@ class ImportEngine:
         """Takes up what an earlier life left: its imports begin anew or end, by their policy."""
         for job in await self.jobs.in_states(*ACTIVE):
             await end_attempt(self.jobs, job.name, job.owner, end_of)
+        await self._clear_staging()
         self._background.spawn(keep_running("schedule", self._schedule, self._platform.clock))
         self._holding.spawn(keep_running("hold", self._hold, self._platform.clock))
 
@@ -101,8 +104,15 @@ class ImportEngine:
             )
 
     async def maintain(self) -> None:
-        """Removes the records of imports whose retention has passed."""
+        """Removes the records of imports whose retention has passed, and what ended ones left behind."""
         await self.jobs.purge(remove=import_rows.remove_import)
+        await self._clear_staging()
+
+    async def _clear_staging(self) -> None:
+        # In this order: an import that begins meanwhile is not among those that are there already.
+        there = await asyncio.to_thread(self._staging.imports)
+        holding = {job.name for job in await self.jobs.in_states(*HOLDING)}
+        await asyncio.to_thread(self._staging.remove, set(there) - holding)
 
     async def drain(self) -> None:
         """Stops imports; they begin anew with the next start, or end, by their policy.

@@ -1,12 +1,12 @@
 """Small public datasets of the Hub to try things with.
 
-Licences are those that the Hub states on each dataset's page.
+Licences are what their publishers state.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from sfumato_datasets.hub import HubRequest
+from sfumato_datasets.hub_request import HubRequest
 
 
 class UnknownExampleError(Exception):
@@ -17,13 +17,24 @@ class UnknownExampleError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Example:
-    """A dataset of the Hub. At most `max_samples` of it are imported."""
+    """A dataset of the Hub. At most `max_samples` of it are imported.
+
+    `caption_column` is None where it has no captions.
+    """
 
     name: str
     hub_id: str
     description: str
     licence: str
     max_samples: int
+    caption_column: str | None = None
+
+    @property
+    def request(self) -> HubRequest:
+        """What is asked of the Hub."""
+        return HubRequest(
+            id=self.hub_id, caption_column=self.caption_column, max_samples=self.max_samples
+        )
 
     @property
     def source_page(self) -> str:
@@ -35,8 +46,8 @@ EXAMPLES: Final = (
     Example(
         name="butterflies",
         hub_id="huggan/smithsonian_butterflies_subset",
-        description="Photographs of pinned butterflies from the Smithsonian",
-        licence="unknown",
+        description="Photographs of pinned butterflies from the Smithsonian, without captions",
+        licence="cc0-1.0",
         max_samples=100,
     ),
     Example(
@@ -52,32 +63,32 @@ EXAMPLES: Final = (
         description="Pixel art characters with captions",
         licence="cc0-1.0",
         max_samples=100,
+        caption_column="text",
     ),
     Example(
         name="tarot",
         hub_id="multimodalart/1920-raider-waite-tarot-public-domain",
         description="The Rider-Waite tarot of 1920 with captions",
-        licence="unknown",
+        licence="public domain",
         max_samples=60,
+        caption_column="caption",
     ),
     Example(
         name="tuxemon",
         hub_id="linoyts/Tuxemon",
         description="Creatures of the game Tuxemon with captions",
-        licence="unknown",
+        licence="cc-by-sa-3.0",
         max_samples=60,
+        caption_column="prompt",
     ),
 )
 """By name."""
 
 
-def example_request(name: str) -> HubRequest:
-    """What is asked of the Hub for an example. Raises UnknownExampleError."""
+def find_example(name: str) -> Example:
+    """The example of a name. Raises UnknownExampleError."""
     for example in EXAMPLES:
         if example.name == name:
-            return HubRequest(
-                id=example.hub_id,
-                max_samples=example.max_samples,
-            )
+            return example
     names = ", ".join(example.name for example in EXAMPLES)
     raise UnknownExampleError(f"there is no example {name!r}; there are {names}")

@@ -1,164 +1,241 @@
-"""Datasets of the Hugging Face Hub as sources of an import: images in a folder with their captions.
+"""Datasets of the Hugging Face Hub as sources of an import: images in folders, or Parquet.
 
-They are read from the Hub's cache on this machine, at one commit; nothing is downloaded.
+What the Hub's cache on this machine holds of the commit is read there; the rest is fetched into a folder
+of the import's own. Where the Hub does not answer, or nothing is to be downloaded, the cache alone is
+read, and the report says so.
 """
 
-import os
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shutil
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import ClassVar, Final
+from typing import Protocol
 
-from sfumato_datasets.archive_files import ArchiveFiles
+from sfumato_datasets.archive_files import ArchiveFiles, safe_parts, shared_folder
 from sfumato_datasets.archives import Member
-from sfumato_datasets.captions import METADATA_SOURCES
+from sfumato_datasets.folder_metadata import joined_metadata
+from sfumato_datasets.hub_cache import CachedFile, CachedRepository
+from sfumato_datasets.hub_connection import HubConnection
+from sfumato_datasets.hub_download import HubDownloads
+from sfumato_datasets.hub_listing import HubFile, file_url, find_commit, list_files
+from sfumato_datasets.hub_request import (
+    HubError,
+    HubRequest,
+    HubTooLargeError,
+    HubUnreachableError,
+)
+from sfumato_datasets.hub_selection import Selection, select_files
+from sfumato_datasets.hub_settings import HubSettings
+from sfumato_datasets.notes import remark
+from sfumato_datasets.parquet_members import parquet_members
+from sfumato_datasets.report import Report
 from sfumato_datasets.sources import FileKind, FileUnreadableError, SourceFiles
-from sfumato_imaging.formats import SUFFIXES
-
-DEFAULT_REVISION: Final = "main"
-DEFAULT_SPLIT: Final = "train"
-
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
-_REF: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
-_SIDECARS: Final = (".txt", ".caption")
-_METADATA: Final = tuple(source.value for source in METADATA_SOURCES)
-
-
-class HubError(Exception):
-    """Base of what the Hub does not give; the message names the dataset."""
-
-    reason: ClassVar[str] = "HUB_UNREACHABLE"
-
-
-class HubNotFoundError(HubError):
-    """There is no such revision or folder."""
-
-    reason = "HUB_NOT_FOUND"
-
-
-class HubUnsupportedError(HubError):
-    """It does not consist of images in a folder."""
-
-    reason = "HUB_UNSUPPORTED"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HubRequest:
-    """What is asked of the Hub. `split` and `image_column` are for Parquet."""
+class _Work:
+    """What one import asks, with what, and whom it tells."""
 
-    id: str
-    revision: str | None = None
-    folder: str = ""
-    split: str = DEFAULT_SPLIT
-    image_column: str | None = None
-    caption_column: str | None = None
-    max_samples: int | None = None
+    source: HubRequest
+    settings: HubSettings
+    staging: Path
+    report: Report
+    connection: HubConnection
 
 
-def hub_cache(environment: Mapping[str, str]) -> Path:
-    """The Hub's cache on this machine, by the variables that the Hub's own library heeds."""
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        if environment.get(name):
-            return Path(environment[name]).expanduser()
-    shared = environment.get("XDG_CACHE_HOME") or "~/.cache"
-    home = environment.get("HF_HOME") or f"{shared}/huggingface"
-    return Path(home).expanduser() / "hub"
+class Commit(Protocol):
+    """The files of one commit, wherever they lie."""
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes of each, by path."""
+
+    def bring(self, paths: Sequence[str]) -> Mapping[str, Path | None]:
+        """Where each lies on this machine. Raises HubError."""
 
 
 @contextmanager
 def open_hub_dataset(
-    source: HubRequest, *, cache: Path, on_revision: Callable[[str], None]
+    source: HubRequest, *, settings: HubSettings, staging: Path, report: Report
 ) -> Iterator[SourceFiles]:
-    """The images, sidecars and metadata of a dataset, at one commit.
+    """The images of a dataset with what describes them, at one commit.
 
     Args:
-        cache: That of the Hub.
-        on_revision: Called with the commit before anything is read.
+        staging: Folder of this import, made here; what an earlier attempt fetched is taken from it.
+            It is removed afterwards, unless the import was stopped and may go on.
+        report: Told the commit before anything else, and what is fetched.
 
     Raises:
-        HubError: The cache does not hold the dataset.
-        HubNotFoundError: No such revision or folder.
-        HubUnsupportedError: No image lies there, or metadata in a folder that is not that of all images.
+        HubError: The Hub does not give what was asked for.
     """
-    repository = cache / f"datasets--{source.id.replace('/', '--')}"
-    if not repository.is_dir():
-        raise HubError(f"{source.id}: not in the server's Hub cache, and nothing is downloaded")
-    commit = _commit(repository, source)
-    on_revision(commit)
-    paths = _paths(repository / "snapshots" / commit, source)
-    blobs = repository.resolve()
-    members = [
-        Member(
-            path=path.as_posix(),
-            kind=FileKind.FILE,
-            read=partial(_read, repository / "snapshots" / commit / path, blobs),
-        )
-        for path in _wanted(paths, source)
-    ]
-    yield ArchiveFiles(members, json_sidecars=False)
-
-
-def _commit(repository: Path, source: HubRequest) -> str:
-    revision = source.revision or DEFAULT_REVISION
-    commit = revision
-    if _COMMIT.fullmatch(revision) is None:
-        if _REF.fullmatch(revision) is None or ".." in revision:
-            raise HubNotFoundError(f"{source.id}: no revision of that name can be")
-        try:
-            commit = (repository / "refs" / revision).read_text(encoding="ascii").strip()
-        except (OSError, ValueError):
-            commit = ""
-    if _COMMIT.fullmatch(commit) is None or not (repository / "snapshots" / commit).is_dir():
-        raise HubNotFoundError(f"{source.id}: the server's Hub cache has no revision {revision}")
-    return commit
-
-
-def _paths(snapshot: Path, source: HubRequest) -> Sequence[PurePosixPath]:
-    """What lies in the folder that was asked for, relative to the snapshot."""
-    folder = PurePosixPath(source.folder)
-    if folder.is_absolute() or ".." in folder.parts:
-        raise HubNotFoundError(f"{source.id}: no folder of that name can be")
-    found: list[PurePosixPath] = []
-    for at, _, names in os.walk(snapshot / folder):
-        found += (PurePosixPath(Path(at, name).relative_to(snapshot)) for name in names)
-    if not found:
-        raise HubNotFoundError(f"{source.id}: no folder {source.folder!r} with files in it")
-    return sorted(found)
-
-
-def _wanted(paths: Sequence[PurePosixPath], source: HubRequest) -> Sequence[PurePosixPath]:
-    """Images, as many as were asked for, with their sidecars, and all metadata."""
-    images = [path for path in paths if path.suffix.lower() in SUFFIXES]
-    if not images:
-        raise HubUnsupportedError(f"{source.id}: no image lies there; Parquet is not read")
-    images = images[: source.max_samples]
-    stems = {path.with_suffix("") for path in images}
-    metadata = [path for path in paths if path.name in _METADATA]
-    for path in metadata:
-        if not all(image.is_relative_to(path.parent) for image in images):
-            raise HubUnsupportedError(
-                f"{source.id}: {path} does not describe every image; name a folder to import alone"
-            )
-    return [
-        *images,
-        *metadata,
-        *(
-            path
-            for path in paths
-            if path.suffix.lower() in _SIDECARS and path.with_suffix("") in stems
-        ),
-    ]
-
-
-def _read(path: Path, repository: Path, max_bytes: int) -> bytes:
+    staging.mkdir(parents=True, exist_ok=True)
     try:
-        real = path.resolve(strict=True)
-        if not real.is_relative_to(repository) or not real.is_file():
-            raise FileUnreadableError("no regular file of the cache")
-        with real.open("rb") as file:
+        with HubConnection(settings, cancelled=report.cancelled) as connection:
+            work = _Work(
+                source=source,
+                settings=settings,
+                staging=staging,
+                report=report,
+                connection=connection,
+            )
+            with _naming(source):
+                commit = _commit(work)
+            selection = select_files(commit.sizes, source)
+            _note(selection, report)
+            if selection.parquet:
+                members = parquet_members(
+                    selection.parquet,
+                    source,
+                    staging=staging,
+                    bring=commit.bring,
+                    max_bytes=settings.max_bytes,
+                    cancelled=report.cancelled.is_set,
+                )
+            else:
+                members = _image_members(commit, selection)
+        yield ArchiveFiles([*members, *map(_unsafe, selection.unsafe)], json_sidecars=False)
+    finally:
+        if not report.cancelled.is_set():
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def _commit(work: _Work) -> Commit:
+    source, endpoint = work.source, work.settings.endpoint
+    cached = CachedRepository(work.settings.cache, source)
+    if work.settings.offline:
+        if not cached.is_there:
+            raise HubUnreachableError(
+                "not in the server's Hub cache, and this server downloads nothing"
+            )
+        return _CachedCommit(cached, work)
+    try:
+        sha = find_commit(work.connection, endpoint, source)
+    except HubUnreachableError:
+        if not cached.is_there:
+            raise
+        return _CachedCommit(cached, work)
+    work.report.pinned(sha)
+    files = list_files(work.connection, endpoint, source, sha)
+    return _HubCommit(files, sha, work, cached)
+
+
+@contextmanager
+def _naming(source: HubRequest) -> Iterator[None]:
+    """Puts the dataset in front of what an error says of a file or a host."""
+    try:
+        yield
+    except HubError as error:
+        told = str(error)
+        named = told if told.startswith(source.id) else f"{source.id}: {told}"
+        raise type(error)(named) from error
+
+
+class _CachedCommit:
+    """A commit as the cache has it, which may be less than the Hub has."""
+
+    def __init__(self, cached: CachedRepository, work: _Work) -> None:
+        sha = cached.commit()
+        work.report.pinned(sha)
+        work.report.note(
+            remark(
+                work.source.id,
+                "HUB_CACHE_USED",
+                f"read from the server's Hub cache at {sha}; what was never fetched is missing",
+            )
+        )
+        self._files: Mapping[str, CachedFile] = {file.path: file for file in cached.files(sha)}
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return {path: file.size_bytes for path, file in self._files.items()}
+
+    def bring(self, paths: Sequence[str]) -> Mapping[str, Path | None]:
+        return {path: self._files[path].location for path in paths}
+
+
+class _HubCommit:
+    """A commit as the Hub lists it."""
+
+    def __init__(
+        self,
+        files: Sequence[HubFile],
+        sha: str,
+        work: _Work,
+        cached: CachedRepository,
+    ) -> None:
+        self._files = {file.path: file for file in files}
+        self._sha = sha
+        self._work = work
+        self._cached = cached
+        self._lock = threading.Lock()
+        self._num_fetched: dict[str, int] = {}
+        self._num_bytes_fetched = 0
+        self._num_bytes_to_fetch = 0
+        self._downloads = HubDownloads(
+            work.connection,
+            work.staging,
+            url=partial(file_url, work.settings.endpoint, work.source, sha),
+            on_bytes=self._on_bytes,
+        )
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return {path: file.size_bytes for path, file in self._files.items()}
+
+    def bring(self, paths: Sequence[str]) -> Mapping[str, Path | None]:
+        wanted = [self._files[path] for path in paths]
+        here = {file.path: self._cached.find(self._sha, file) for file in wanted}
+        missing = {file.key: file for file in wanted if here[file.path] is None}
+        self._num_bytes_to_fetch += sum(file.size_bytes for file in missing.values())
+        with _naming(self._work.source):
+            if self._num_bytes_to_fetch > self._work.settings.max_bytes:
+                raise HubTooLargeError(
+                    f"{self._num_bytes_to_fetch} bytes, of which this server fetches at most "
+                    f"{self._work.settings.max_bytes}"
+                )
+            fetched = self._downloads.fetch(list(missing.values()))
+        return {file.path: here[file.path] or fetched[file.key] for file in wanted}
+
+    def _on_bytes(self, key: str, num_bytes: int) -> None:
+        """Called by the threads that fetch."""
+        with self._lock:
+            self._num_bytes_fetched += num_bytes - self._num_fetched.get(key, 0)
+            self._num_fetched[key] = num_bytes
+            self._work.report.fetched(self._num_bytes_fetched, self._num_bytes_to_fetch)
+
+
+def _note(selection: Selection, report: Report) -> None:
+    if selection.num_left_out:
+        message = f"{selection.num_left_out} files are neither images nor captions"
+        report.note(remark("", "FILES_LEFT_OUT", message))
+
+
+def _image_members(commit: Commit, selection: Selection) -> list[Member]:
+    beside = (*selection.images, *selection.sidecars)
+    paths = (*beside, *selection.metadata)
+    locations = commit.bring(paths)
+    members = {path: _member(path, locations[path]) for path in paths}
+    shared = PurePosixPath(*shared_folder([safe_parts(path) or () for path in paths]))
+    metadata = joined_metadata([members[path] for path in selection.metadata], shared)
+    return [*(members[path] for path in beside), *metadata]
+
+
+def _member(path: str, location: Path | None) -> Member:
+    return Member(path=path, kind=FileKind.FILE, read=partial(_read, location))
+
+
+def _unsafe(path: str) -> Member:
+    return _member(path, None)
+
+
+def _read(location: Path | None, max_bytes: int) -> bytes:
+    if location is None:
+        raise FileUnreadableError("leads to no file")
+    try:
+        with location.open("rb") as file:
             return file.read(max_bytes)
-    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
-        raise FileUnreadableError("cannot be read in the cache") from error
+    except OSError as error:
+        raise FileUnreadableError("cannot be read any more") from error

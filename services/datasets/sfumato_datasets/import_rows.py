@@ -21,7 +21,7 @@ class ImportRecord:
         fence: Of its hold on the dataset, see :mod:`sfumato_datasets.locks`.
         source: One of ``{"folder": path}``, ``{"files": [[name, digest], ...]}``,
             ``{"archives": [[name, digest], ...]}``, ``{"hub": {...}}``, the last with the fields of
-            :class:`sfumato_datasets.hub.HubRequest` and, for an example, its name under ``example``.
+            :class:`sfumato_datasets.hub_request.HubRequest` and, for an example, its name under ``example``.
     """
 
     job: str

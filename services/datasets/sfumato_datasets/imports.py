@@ -14,7 +14,7 @@ from sfumato_chassis.threads import Threads
 from sfumato_datasets import storage
 from sfumato_datasets.archives import ArchiveError
 from sfumato_datasets.config import DatasetsConfig
-from sfumato_datasets.hub import HubError
+from sfumato_datasets.hub_request import HubError
 from sfumato_datasets.image_rows import find_image, find_images
 from sfumato_datasets.images import StoredImage
 from sfumato_datasets.import_rows import ImportRecord, get_import, set_fence

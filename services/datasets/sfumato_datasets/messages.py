@@ -1,7 +1,7 @@
 """The messages of imports, from the service's records and back."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from sfumato.datasets.v1 import imports_pb2
@@ -9,8 +9,8 @@ from sfumato_chassis.errors import InvalidArgument
 from sfumato_chassis.job_messages import event_header, job_status, shared_event
 from sfumato_chassis.jobs import Event, Job
 from sfumato_datasets.captions import DEFAULT_COLUMN
-from sfumato_datasets.examples import UnknownExampleError, example_request
-from sfumato_datasets.hub import DEFAULT_SPLIT, HubRequest
+from sfumato_datasets.examples import UnknownExampleError, find_example
+from sfumato_datasets.hub_request import DEFAULT_SPLIT, HubRequest
 from sfumato_datasets.import_rows import ImportRecord
 from sfumato_datasets.library_messages import version_message
 from sfumato_datasets.storage import Version
@@ -25,15 +25,16 @@ IMPORT_MODES = {
 def import_record(request: imports_pb2.CreateImportRequest, owner: str) -> ImportRecord:
     """What a request asks for; its job is not known yet."""
     skip = request.refused_files == imports_pb2.REFUSED_FILE_POLICY_SKIP
+    source = import_source(request)
     return ImportRecord(
         job="",
         owner=owner,
         dataset=request.dataset,
         mode=IMPORT_MODES[request.mode],
         refused_files="SKIP" if skip else "STOP",
-        caption_column=request.caption_column if request.HasField("caption_column") else None,
+        caption_column=request.caption_column or source.get("hub", {}).get("caption_column"),
         all_captions=request.all_captions,
-        source=import_source(request),
+        source=source,
     )
 
 
@@ -49,10 +50,13 @@ def import_source(request: imports_pb2.CreateImportRequest) -> dict[str, Any]:
         case "hub":
             return {"hub": asdict(hub_request(request))}
     try:
-        asked = example_request(request.example.name)
+        example = find_example(request.example.name)
     except UnknownExampleError as error:
         raise InvalidArgument.field("example.name", str(error)) from error
-    return {"hub": asdict(asked), "example": request.example.name}
+    asked = example.request
+    if request.caption_column:
+        asked = replace(asked, caption_column=request.caption_column)
+    return {"hub": asdict(asked), "example": example.name}
 
 
 def uploads(files: Sequence[imports_pb2.UploadedFile]) -> list[list[str]]:

@@ -3,15 +3,15 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Final
 
 from sfumato_chassis.blobs import digest_of
 from sfumato_chassis.errors import NotFound, Reason
 from sfumato_chassis.platform import Platform
 from sfumato_datasets.archive_files import open_archives
 from sfumato_datasets.config import DatasetsConfig
-from sfumato_datasets.hub import HubRequest, hub_cache, open_hub_dataset
+from sfumato_datasets.hub import open_hub_dataset
+from sfumato_datasets.hub_request import HubRequest
+from sfumato_datasets.hub_settings import hub_settings
 from sfumato_datasets.import_rows import ImportRecord
 from sfumato_datasets.report import Report
 from sfumato_datasets.sources import (
@@ -21,8 +21,7 @@ from sfumato_datasets.sources import (
     UploadedFiles,
     open_server_folder,
 )
-
-STAGING: Final = "staging"
+from sfumato_datasets.staging import Staging
 
 
 class SourceOpener:
@@ -31,7 +30,7 @@ class SourceOpener:
     def __init__(self, platform: Platform, config: DatasetsConfig) -> None:
         self._config = config
         self._blobs = platform.blobs.folder
-        self._staging = platform.data_dir / STAGING
+        self._staging = Staging(platform.data_dir)
 
     def check(self, record: ImportRecord) -> None:
         """Raises NotFound where the folder is not there; other sources are met when they are read."""
@@ -53,15 +52,16 @@ class SourceOpener:
                 yield folder
         elif "archives" in record.source:
             archives = [(name, self._blobs.path(digest)) for name, digest in record.uploads]
-            spool = self._staging_folder()
+            spool = self._staging.folder()
             cancelled = report.cancelled.is_set
             with open_archives(archives, spool_folder=spool, cancelled=cancelled) as files:
                 yield files
         elif "hub" in record.source:
             with open_hub_dataset(
                 HubRequest(**record.source["hub"]),
-                cache=hub_cache(os.environ),
-                on_revision=report.pinned,
+                settings=hub_settings(self._config, os.environ),
+                staging=self._staging.of_import(record.job),
+                report=report,
             ) as files:
                 yield files
         else:
@@ -76,10 +76,6 @@ class SourceOpener:
             raise NotFound(
                 Reason.PATH_NOT_FOUND, str(error), resource_type="folder", resource_name=path
             ) from error
-
-    def _staging_folder(self) -> Path:
-        self._staging.mkdir(exist_ok=True)
-        return self._staging
 
     def _read_blob(self, digest: str, max_bytes: int) -> bytes:
         try:

@@ -43,6 +43,7 @@ class Report:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._told = Told()
+        self._progress: dict[str, int] = {}
         self._taking = asyncio.Lock()
         self.cancelled = threading.Event()
 
@@ -53,8 +54,18 @@ class Report:
 
     def progress(self, progress: IngestProgress) -> None:
         """Called by the thread."""
+        self._progressed(asdict(progress))
+
+    def fetched(self, num_bytes_fetched: int, num_bytes_to_fetch: int) -> None:
+        """Called by the thread: how much of what it fetches is here."""
+        self._progressed(
+            {"num_bytes_fetched": num_bytes_fetched, "num_bytes_to_fetch": num_bytes_to_fetch}
+        )
+
+    def _progressed(self, figures: dict[str, int]) -> None:
         with self._lock:
-            self._told.progress = asdict(progress)
+            self._progress |= figures
+            self._told.progress = dict(self._progress)
 
     def pinned(self, revision: str) -> None:
         """Called by the thread: at which commit it reads."""

@@ -1,11 +1,13 @@
 """Servers that several tests of the datasets service use."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from datasets_server import Running, running
+from hub_imports import serving
+from hub_server import HubServer, hub_server
 from pictures import write_pictures
 from sfumato_chassis.failpoints import Failpoints, parse
 
@@ -34,3 +36,26 @@ async def held(tmp_path: Path, root: Path) -> AsyncIterator[tuple[Running, Path]
             yield started, gate
         finally:
             gate.touch()
+
+
+@pytest.fixture
+def hub_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cache and no token of this machine, and short pauses."""
+    for name in ("HF_TOKEN", "HF_ENDPOINT", "HF_HUB_OFFLINE", "HUGGINGFACE_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
+    for module in ("hub_download", "hub_listing"):
+        monkeypatch.setattr(f"sfumato_datasets.{module}.FIRST_PAUSE_SECONDS", 0.001)
+
+
+@pytest.fixture
+def hub(hub_alone: None) -> Iterator[HubServer]:
+    with hub_server(page_size=2) as server:
+        yield server
+
+
+@pytest.fixture
+async def hub_client(tmp_path: Path, hub: HubServer) -> AsyncIterator[Running]:
+    async with serving(tmp_path, hub.url) as started:
+        yield started

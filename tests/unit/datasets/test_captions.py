@@ -139,7 +139,6 @@ def test_names_in_metadata_match_as_file_systems_do() -> None:
         (JSONL, b'{"text": "no file"}'),
         (JSONL, b'{"file_name": 3, "text": "a"}'),
         (JSONL, b'{"file_name": "a.png", "text": 3}'),
-        (JSONL, jsonl({"file_name": "a.png"}, {"file_name": "A.png"})),
         (CSV, b"text\nno file"),
         (CSV, b'file_name,text\na.png,"open'),
         (CSV, b"file_name,text\na.png,b,c"),

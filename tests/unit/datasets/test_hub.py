@@ -1,16 +1,20 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from sfumato_datasets.hub import (
+from sfumato_datasets.hub import open_hub_dataset
+from sfumato_datasets.hub_request import (
     HubError,
     HubNotFoundError,
     HubRequest,
+    HubUnreachableError,
     HubUnsupportedError,
-    hub_cache,
-    open_hub_dataset,
 )
-from sfumato_datasets.sources import FileUnreadableError
+from sfumato_datasets.hub_settings import HubSettings
+from sfumato_datasets.report import Report
+from sfumato_datasets.sources import FileUnreadableError, SourceFiles
 
 COMMIT, OTHER = "a" * 40, "b" * 40
 
@@ -39,17 +43,38 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "hub"
 
 
-def names(cache: Path, **asked: object) -> list[str]:
+@contextmanager
+def opening(cache: Path, **asked: object) -> Iterator[tuple[SourceFiles, Report]]:
+    """What the cache alone gives."""
+    report = Report()
+    settings = HubSettings(
+        hosts=(), cache=cache, offline=True, max_bytes=1 << 30, timeout_seconds=60
+    )
     request = HubRequest(**{"id": "org/cats", **asked})
-    with open_hub_dataset(request, cache=cache, on_revision=lambda commit: None) as files:
+    staging = cache.parent / "staging" / "import-1"
+    with open_hub_dataset(request, settings=settings, staging=staging, report=report) as files:
+        yield files, report
+
+
+@contextmanager
+def opened(cache: Path, **asked: object) -> Iterator[tuple[SourceFiles, Report]]:
+    """The same, and nothing is left afterwards."""
+    with opening(cache, **asked) as found:
+        yield found
+    assert not (cache.parent / "staging" / "import-1").exists()
+
+
+def names(cache: Path, **asked: object) -> list[str]:
+    with opened(cache, **asked) as (files, _):
         return sorted(entry.name for entry in files.entries())
 
 
-def test_a_folder_of_the_cache_at_its_commit(cache: Path) -> None:
-    commits: list[str] = []
-    request = HubRequest(id="org/cats")
-    with open_hub_dataset(request, cache=cache, on_revision=commits.append) as files:
-        assert commits == [COMMIT]
+async def test_a_folder_of_the_cache_at_its_commit(cache: Path) -> None:
+    with opened(cache) as (files, report):
+        async with report.taking() as events:
+            assert [event.kind for event in events] == ["revision_pinned", "note"]
+            assert events[0].data == {"revision": COMMIT}
+            assert events[1].data["reason"] == "HUB_CACHE_USED"
         assert files.read("a.png", 100) == b"first"
         assert files.read("a.txt", 100) == b"a cat"
     assert names(cache) == ["a.png", "a.txt", "b.jpg", "metadata.jsonl"]
@@ -63,7 +88,7 @@ def test_no_more_samples_than_asked_for(cache: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "kind"),
     [
-        ({"id": "org/dogs"}, HubError),
+        ({"id": "org/dogs"}, HubUnreachableError),
         ({"revision": "dev"}, HubNotFoundError),
         ({"revision": "../main"}, HubNotFoundError),
         ({"revision": "c" * 40}, HubNotFoundError),
@@ -84,44 +109,23 @@ def test_what_the_cache_does_not_hold(
 
 def test_a_dataset_without_images(cache: Path) -> None:
     snapshot = cache / "datasets--org--cats" / "snapshots" / OTHER
-    (snapshot / "train.parquet").write_bytes(b"PAR1")
-    with pytest.raises(HubUnsupportedError, match="Parquet is not read"):
+    (snapshot / "train.csv").write_bytes(b"a,b")
+    with pytest.raises(HubUnsupportedError, match="neither images nor Parquet"):
         names(cache, revision=OTHER)
-
-
-def test_captions_of_several_folders_are_not_lost(cache: Path) -> None:
-    snapshot = cache / "datasets--org--cats" / "snapshots" / OTHER
-    for split in ("test", "train"):
-        (snapshot / split).mkdir()
-        (snapshot / split / f"{split}.png").write_bytes(b"picture")
-        (snapshot / split / "metadata.jsonl").write_text("{}")
-    with pytest.raises(HubUnsupportedError, match="name a folder"):
-        names(cache, revision=OTHER)
-    found = names(cache, revision=OTHER, folder="train")
-    assert found == ["metadata.jsonl", "train.png"]
 
 
 def test_a_link_out_of_the_cache_is_not_read(cache: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"secret")
     link = cache / "datasets--org--cats" / "snapshots" / COMMIT / "data" / "c.png"
     link.symlink_to(tmp_path / "secret")
-    request = HubRequest(id="org/cats")
-    with (
-        open_hub_dataset(request, cache=cache, on_revision=lambda commit: None) as files,
-        pytest.raises(FileUnreadableError),
-    ):
+    with opened(cache) as (files, _), pytest.raises(FileUnreadableError):
         files.read("c.png", 100)
 
 
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({"HF_HUB_CACHE": "/a", "HUGGINGFACE_HUB_CACHE": "/b"}, "/a"),
-        ({"HUGGINGFACE_HUB_CACHE": "/b", "HF_HOME": "/c"}, "/b"),
-        ({"HF_HOME": "/c", "XDG_CACHE_HOME": "/d"}, "/c/hub"),
-        ({"XDG_CACHE_HOME": "/d"}, "/d/huggingface/hub"),
-        ({"HF_HUB_CACHE": "~/e"}, str(Path.home() / "e")),
-    ],
-)
-def test_where_the_cache_is(environment: dict[str, str], expected: str) -> None:
-    assert hub_cache(environment) == Path(expected)
+def test_what_was_stopped_can_go_on(cache: Path) -> None:
+    """A stopped import keeps what it has fetched; `Staging` removes it once the import has ended."""
+    staging = cache.parent / "staging" / "import-1"
+    with opening(cache) as (_, report):
+        (staging / "fetched").write_bytes(b"bytes")
+        report.cancelled.set()
+    assert (staging / "fetched").read_bytes() == b"bytes"

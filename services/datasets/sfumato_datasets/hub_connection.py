@@ -1,0 +1,272 @@
+"""Requests to the Hugging Face Hub and to the hosts that it leads to.
+
+The endpoint is the operator's choice and trusted. Whatever it redirects to is not: that must be https, on
+an allowed host, and have none but public addresses. The address that was checked is the one that is
+connected to, so that a name cannot mean another one a moment later.
+"""
+
+import re
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType, TracebackType
+from typing import Final, Self
+from urllib.parse import urljoin, urlsplit
+
+import urllib3
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, SSLError
+
+from sfumato_chassis.public_addresses import is_public
+from sfumato_datasets.hub_request import (
+    HubCancelledError,
+    HubRefusedError,
+    HubTooLargeError,
+    HubUnreachableError,
+)
+from sfumato_datasets.hub_settings import HubSettings
+from sfumato_datasets.notes import printable_name
+
+NUM_CONNECTIONS: Final = 8
+"""So many files are fetched at once."""
+MAX_REDIRECTS: Final = 8
+CONNECT_SECONDS: Final = 10.0
+READ_SECONDS: Final = 30.0
+"""Longest silence of a server."""
+CHECK_SECONDS: Final = 0.2
+"""How often a pause asks whether it is still wanted."""
+CHUNK_BYTES: Final = 1 << 20
+
+_URL: Final = re.compile(r"[!-~]{1,16384}")
+_REDIRECTS: Final = (301, 302, 303, 307, 308)
+_PORTS: Final = {"http": 80, "https": 443}
+_USER_AGENT: Final = "sfumato-datasets"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Scheme, host and port."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def host_header(self) -> str:
+        """As HTTP names it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer whose body is not read yet. `is_of_endpoint`: not of a host that it led to."""
+
+    response: urllib3.BaseHTTPResponse
+    is_of_endpoint: bool
+
+    @property
+    def status(self) -> int:
+        """As HTTP numbers it."""
+        return self.response.status
+
+    def header(self, name: str) -> str:
+        """Empty where there is none."""
+        return str(self.response.headers.get(name, ""))
+
+
+def addresses_of(host: str, port: int) -> Sequence[str]:
+    """The addresses of a host, in the order of the system's resolver. Raises OSError."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class HubConnection:
+    """Asks the Hub, from several threads at once. Close it after use.
+
+    Args:
+        cancelled: Set when the import is cancelled.
+        resolve: Host and port to addresses.
+        monotonic: Seconds of a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        settings: HubSettings,
+        *,
+        cancelled: threading.Event,
+        resolve: Callable[[str, int], Sequence[str]] = addresses_of,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._endpoint = origin_of(settings.endpoint)
+        self._cancelled = cancelled
+        self._abandoned = threading.Event()
+        self._resolve = resolve
+        self._monotonic = monotonic
+        self._deadline = monotonic() + settings.timeout_seconds
+        self._tls = ssl.create_default_context()
+        self._pools: dict[tuple[Origin, str], urllib3.HTTPConnectionPool] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for pool in self._pools.values():
+            pool.close()
+
+    def abandon(self) -> None:
+        """Ends what other threads still fetch."""
+        self._abandoned.set()
+
+    def check(self) -> None:
+        """Raises HubCancelledError or, where the time is up, HubTooLargeError."""
+        if self._cancelled.is_set() or self._abandoned.is_set():
+            raise HubCancelledError("cancelled")
+        if self._monotonic() > self._deadline:
+            raise HubTooLargeError(f"takes longer than {self._settings.timeout_seconds:g} s")
+
+    def pause(self, seconds: float) -> None:
+        """Waits before the next try, shorter where the import is cancelled meanwhile."""
+        resume_at = self._monotonic() + seconds
+        while (remaining := resume_at - self._monotonic()) > 0:
+            self._cancelled.wait(min(remaining, CHECK_SECONDS))
+            self.check()
+
+    @contextmanager
+    def get(self, url: str, headers: Mapping[str, str] = MappingProxyType({})) -> Iterator[Answer]:
+        """The answer to a GET, whatever its status, after every redirect; its body is not read yet.
+
+        Raises:
+            HubUnreachableError: No answer, or none in time.
+            HubRefusedError: It leads to where it must not.
+            HubCancelledError, HubTooLargeError: As of :meth:`check`.
+        """
+        for _ in range(1 + MAX_REDIRECTS):
+            self.check()
+            response = self._send(url, headers)
+            try:
+                location = response.headers.get("Location")
+                if response.status not in _REDIRECTS or location is None:
+                    yield Answer(response, is_of_endpoint=origin_of(url) == self._endpoint)
+                    return
+                url = _followed(url, location)
+            finally:
+                # Not read to its end, the connection cannot be used again.
+                response.close()
+        raise HubRefusedError(f"the Hub leads on more than {MAX_REDIRECTS} times")
+
+    def chunks(self, answer: Answer) -> Iterator[bytes]:
+        """The body, as it comes. Raises what :meth:`get` raises."""
+        while True:
+            self.check()
+            try:
+                chunk = answer.response.read1(CHUNK_BYTES)
+            except HTTPError as error:
+                raise HubUnreachableError("the Hub broke off") from error
+            if not chunk:
+                return
+            yield chunk
+
+    def _send(self, url: str, headers: Mapping[str, str]) -> urllib3.BaseHTTPResponse:
+        origin = origin_of(url)
+        sent = {"User-Agent": _USER_AGENT, "Accept-Encoding": "identity", **headers}
+        if origin == self._endpoint and self._settings.token:
+            sent["Authorization"] = f"Bearer {self._settings.token}"
+        parts = urlsplit(url)
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        failure: HTTPError | None = None
+        for address in self._addresses(origin):
+            try:
+                return self._pool(origin, address).urlopen(
+                    "GET",
+                    target,
+                    headers={**sent, "Host": origin.host_header},
+                    retries=False,
+                    redirect=False,
+                    preload_content=False,
+                    decode_content=False,
+                )
+            except (NewConnectionError, ConnectTimeoutError) as error:
+                failure = error  # the next address may answer
+            except SSLError as error:
+                raise HubUnreachableError(f"{origin.host} is not who it says it is") from error
+            except HTTPError as error:
+                raise HubUnreachableError(f"{origin.host} does not answer") from error
+        raise HubUnreachableError(f"{origin.host} cannot be reached") from failure
+
+    def _addresses(self, origin: Origin) -> Sequence[str]:
+        """Where an origin may be reached. Raises HubRefusedError."""
+        if origin != self._endpoint:
+            shown = printable_name(origin.host)
+            if origin.scheme != "https" or origin.port != _PORTS["https"]:
+                raise HubRefusedError(f"the Hub leads to {shown} without https")
+            if not _is_allowed(origin.host, self._settings.hosts):
+                raise HubRefusedError(f"the Hub leads to {shown}, which is not allowed")
+        try:
+            found = self._resolve(origin.host, origin.port)
+        except OSError as error:
+            raise HubUnreachableError(f"{printable_name(origin.host)} has no address") from error
+        if origin != self._endpoint and not all(map(is_public, found)):
+            raise HubRefusedError(f"the Hub leads to {shown}, which is not on the internet")
+        return found
+
+    def _pool(self, origin: Origin, address: str) -> urllib3.HTTPConnectionPool:
+        timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)
+        with self._lock:
+            if (origin, address) not in self._pools:
+                if origin.scheme == "http":
+                    pool = urllib3.HTTPConnectionPool(
+                        address, origin.port, timeout=timeout, maxsize=NUM_CONNECTIONS
+                    )
+                else:
+                    pool = urllib3.HTTPSConnectionPool(
+                        address,
+                        origin.port,
+                        timeout=timeout,
+                        maxsize=NUM_CONNECTIONS,
+                        ssl_context=self._tls,
+                        server_hostname=origin.host,  # whose certificate it must be
+                    )
+                self._pools[origin, address] = pool
+            return self._pools[origin, address]
+
+
+def origin_of(url: str) -> Origin:
+    """Where a URL leads. Raises HubRefusedError for what is no plain http or https URL."""
+    try:
+        parts = urlsplit(url) if _URL.fullmatch(url) else None
+        if parts is None or parts.username is not None or parts.password is not None:
+            raise ValueError
+        host = (parts.hostname or "").rstrip(".")
+        port = parts.port or _PORTS[parts.scheme]
+    except (ValueError, KeyError) as error:
+        raise HubRefusedError("the Hub leads to what is no address") from error
+    if not host:
+        raise HubRefusedError("the Hub leads to what is no address")
+    return Origin(parts.scheme, host, port)
+
+
+def _followed(url: str, location: str) -> str:
+    if _URL.fullmatch(location) is None:
+        raise HubRefusedError("the Hub leads to what is no address")
+    try:
+        return urljoin(url, location)
+    except ValueError as error:
+        raise HubRefusedError("the Hub leads to what is no address") from error
+
+
+def _is_allowed(host: str, allowed: Sequence[str]) -> bool:
+    return any(
+        host.endswith(name[1:].lower()) if name.startswith("*.") else host == name.lower()
+        for name in allowed
+    )

@@ -1,0 +1,207 @@
+"""What the Hugging Face Hub says of a dataset: its commit, and the files of that commit.
+
+Paths, sizes and digests are those of the Hub's HTTP interface (``/api/datasets``).
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urljoin
+
+from sfumato_datasets.hub_connection import Answer, HubConnection
+from sfumato_datasets.hub_request import (
+    DEFAULT_REVISION,
+    HubDamagedError,
+    HubError,
+    HubGatedError,
+    HubNotFoundError,
+    HubRequest,
+    HubTooLargeError,
+    HubUnreachableError,
+)
+
+COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+MAX_FILES: Final = 1_000_000
+MAX_PAGES: Final = 10_000
+MAX_PAGE_BYTES: Final = 16 << 20
+NUM_TRIES: Final = 5
+FIRST_PAUSE_SECONDS: Final = 0.25
+MAX_PAUSE_SECONDS: Final = 30.0
+
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_SECONDS: Final = re.compile(r"[0-9]{1,9}")
+_NEXT: Final = re.compile(r'<([^<>]+)>\s*;\s*rel="?next"?')
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HubFile:
+    """A file of a commit.
+
+    Attributes:
+        path: From the root of the repository, as the Hub has it; untrusted.
+        sha256: Of what lies in large file storage; otherwise `git_sha1` is there, that of git's blob.
+    """
+
+    path: str
+    size_bytes: int
+    sha256: str | None
+    git_sha1: str | None
+
+    @property
+    def key(self) -> str:
+        """The same for equal contents alone, and usable as the name of a file."""
+        return f"sha256-{self.sha256}" if self.sha256 else f"git-{self.git_sha1}"
+
+
+def find_commit(connection: HubConnection, endpoint: str, source: HubRequest) -> str:
+    """The commit that a revision is now. Raises HubError."""
+    revision = source.revision or DEFAULT_REVISION
+    url = f"{endpoint}/api/datasets/{source.id}/revision/{quote(revision, safe='')}"
+    document, _ = _document(connection, url, f"{source.id}: no dataset with a revision {revision}")
+    commit = document.get("sha") if isinstance(document, dict) else None
+    if not isinstance(commit, str) or COMMIT.fullmatch(commit) is None:
+        raise HubDamagedError(f"{source.id}: the Hub names no commit")
+    return commit
+
+
+def list_files(
+    connection: HubConnection, endpoint: str, source: HubRequest, commit: str
+) -> list[HubFile]:
+    """All files of a commit in the folder that was asked for, and below it. Raises HubError."""
+    folder = quote(source.folder.strip("/"), safe="/")
+    base = f"{endpoint}/api/datasets/{source.id}/tree/{commit}"
+    url: str | None = f"{base}/{folder}?recursive=true" if folder else f"{base}?recursive=true"
+    files: list[HubFile] = []
+    for _ in range(MAX_PAGES):
+        if url is None:
+            return files
+        absent = f"{source.id}: no folder {source.folder!r}"
+        page, following = _document(connection, url, absent)
+        files += _page(page, source.id)
+        if len(files) > MAX_FILES:
+            break
+        url = None if following is None else urljoin(url, following)
+    raise HubTooLargeError(f"{source.id}: more than {MAX_FILES} files")
+
+
+def file_url(endpoint: str, source: HubRequest, commit: str, file: HubFile) -> str:
+    """Where the Hub gives the bytes of a file."""
+    return f"{endpoint}/datasets/{source.id}/resolve/{commit}/{quote(file.path, safe='/')}"
+
+
+def trying(connection: HubConnection, ask: Callable[[], Result]) -> Result:
+    """Asks again where the Hub does not answer, with growing pauses. Raises HubError."""
+    for number in range(1, NUM_TRIES):
+        try:
+            return ask()
+        except HubBusyError as error:
+            connection.pause(max(error.pause_seconds, FIRST_PAUSE_SECONDS * 2**number))
+        except HubUnreachableError:
+            connection.pause(FIRST_PAUSE_SECONDS * 2**number)
+    return ask()
+
+
+class HubBusyError(HubUnreachableError):
+    """The Hub asks for a pause."""
+
+    def __init__(self, message: str, pause_seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.pause_seconds = pause_seconds
+
+
+def refusal_of(answer: Answer, absent: str) -> HubError | None:
+    """Why an answer gives nothing; None where it does.
+
+    Args:
+        absent: What there is none of, where it says so.
+    """
+    code = answer.header("X-Error-Code")
+    match answer.status:
+        case 200 | 206:
+            return None
+        case 401 | 403 if code == "GatedRepo":
+            return HubGatedError(
+                f"{_dataset(absent)}: its licence must be accepted first, by the account of a token "
+                "that the server has"
+            )
+        case 404:
+            return HubNotFoundError(absent)
+        case 401:
+            return HubNotFoundError(
+                f"{absent}, or it is private and the server has no token for it"
+            )
+        case 403:
+            return HubGatedError(f"{_dataset(absent)}: the Hub gives this server no access")
+        case 429 | 503:
+            after = answer.header("Retry-After")
+            seconds = float(after) if _SECONDS.fullmatch(after) else 0.0
+            return HubBusyError("the Hub has too much to do", min(seconds, MAX_PAUSE_SECONDS))
+    return HubUnreachableError(f"the Hub answers with status {answer.status}")
+
+
+def _dataset(absent: str) -> str:
+    return absent.partition(":")[0]
+
+
+def _document(connection: HubConnection, url: str, absent: str) -> tuple[Any, str | None]:
+    """A JSON document, and the URL of the next page of it."""
+
+    def ask() -> tuple[Any, str | None]:
+        with connection.get(url) as answer:
+            refused = refusal_of(answer, absent)
+            if refused is not None:
+                raise refused
+            body = b"".join(_bounded(connection.chunks(answer)))
+            following = _NEXT.search(answer.header("Link"))
+        try:
+            return json.loads(body), None if following is None else following[1]
+        except (ValueError, RecursionError) as error:
+            raise HubDamagedError(f"{_dataset(absent)}: the Hub's answer is not JSON") from error
+
+    return trying(connection, ask)
+
+
+def _bounded(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    num_bytes = 0
+    for chunk in chunks:
+        num_bytes += len(chunk)
+        if num_bytes > MAX_PAGE_BYTES:
+            raise HubTooLargeError(f"an answer of the Hub is larger than {MAX_PAGE_BYTES} bytes")
+        yield chunk
+
+
+def _page(page: object, dataset: str) -> Iterator[HubFile]:
+    try:
+        if not isinstance(page, list):
+            raise TypeError
+        for entry in page:
+            if entry["type"] == "file":
+                yield _file(entry)
+    except (KeyError, TypeError, ValueError) as error:
+        raise HubDamagedError(f"{dataset}: the Hub's list of files is none") from error
+
+
+def _file(entry: Mapping[str, Any]) -> HubFile:
+    stored = entry.get("lfs")
+    if stored is None:
+        file = HubFile(
+            path=entry["path"], size_bytes=entry["size"], sha256=None, git_sha1=entry["oid"]
+        )
+    else:
+        file = HubFile(
+            path=entry["path"], size_bytes=stored["size"], sha256=stored["oid"], git_sha1=None
+        )
+    if (
+        not isinstance(file.path, str)
+        or not isinstance(file.size_bytes, int)
+        or file.size_bytes < 0
+    ):
+        raise ValueError
+    form, digest = (_SHA256, file.sha256) if stored is not None else (COMMIT, file.git_sha1)
+    if not isinstance(digest, str) or form.fullmatch(digest) is None:
+        raise ValueError
+    return file

@@ -1,0 +1,115 @@
+"""Where the Hugging Face Hub is and what is spent on it: from the configuration and the environment."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from sfumato_chassis.remote_access import is_loopback
+from sfumato_datasets.config import DatasetsConfig
+from sfumato_datasets.hub_request import HubGatedError, HubRefusedError
+
+DEFAULT_ENDPOINT: Final = "https://huggingface.co"
+
+_TRUE: Final = ("1", "ON", "YES", "TRUE")
+_TOKEN: Final = re.compile(r"[!-~]{1,1024}")
+_MAX_TOKEN_FILE_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HubSettings:
+    """What holds for every import from the Hub.
+
+    Attributes:
+        endpoint: Scheme, host and port of the Hub or a mirror, which the operator trusts.
+        hosts: Others that it may lead to; `*.` in front stands for every name below.
+        cache: The Hub's cache on this machine.
+        token: Sent to the endpoint alone; empty for none.
+        offline: Whether only the cache is read.
+        max_bytes: Fetched for one import, and images taken out of Parquet.
+        timeout_seconds: For all that one import fetches.
+    """
+
+    endpoint: str = DEFAULT_ENDPOINT
+    hosts: tuple[str, ...]
+    cache: Path
+    token: str = field(default="", repr=False)
+    offline: bool = False
+    max_bytes: int
+    timeout_seconds: float
+
+
+def hub_settings(config: DatasetsConfig, environment: Mapping[str, str]) -> HubSettings:
+    """The settings, by the variables that the Hub's own library heeds.
+
+    Raises:
+        HubRefusedError: The endpoint is no address, or http beyond this machine.
+        HubGatedError: The token holds what no token holds.
+    """
+    return HubSettings(
+        endpoint=_endpoint(config.hub_endpoint or environment.get("HF_ENDPOINT", "")),
+        hosts=config.hub_hosts,
+        cache=hub_cache(environment),
+        token=_token(environment),
+        offline=not config.allow_download or _is_on(environment, "HF_HUB_OFFLINE"),
+        max_bytes=config.hub_max_bytes,
+        timeout_seconds=config.hub_timeout_seconds,
+    )
+
+
+def hub_cache(environment: Mapping[str, str]) -> Path:
+    """The Hub's cache on this machine."""
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        if environment.get(name):
+            return Path(environment[name]).expanduser()
+    return _hub_home(environment) / "hub"
+
+
+def _hub_home(environment: Mapping[str, str]) -> Path:
+    shared = environment.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(environment.get("HF_HOME") or f"{shared}/huggingface").expanduser()
+
+
+def _endpoint(configured: str) -> str:
+    endpoint = (configured or DEFAULT_ENDPOINT).rstrip("/")
+    try:
+        parts = urlsplit(endpoint)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        host = ""
+    if not host or parts.scheme not in ("http", "https") or parts.username or parts.query:
+        raise HubRefusedError("the address of the Hub in this server's settings is none")
+    if parts.scheme == "http" and not is_loopback(host):
+        raise HubRefusedError(
+            "the Hub of this server's settings is beyond this machine without TLS"
+        )
+    return endpoint
+
+
+def _token(environment: Mapping[str, str]) -> str:
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        if environment.get(name, "").strip():
+            return _checked(environment[name].strip())
+    if _is_on(environment, "HF_HUB_DISABLE_IMPLICIT_TOKEN"):
+        return ""
+    named = environment.get("HF_TOKEN_PATH")
+    path = Path(named).expanduser() if named else _hub_home(environment) / "token"
+    try:
+        with path.open("rb") as file:
+            read = file.read(_MAX_TOKEN_FILE_BYTES)
+    except OSError:
+        return ""
+    written = read.decode("utf-8", errors="replace").strip()
+    return _checked(written) if written else ""
+
+
+def _checked(token: str) -> str:
+    if _TOKEN.fullmatch(token) is None:
+        raise HubGatedError("the Hub's token of this server holds characters that no token has")
+    return token
+
+
+def _is_on(environment: Mapping[str, str], name: str) -> bool:
+    return environment.get(name, "").upper() in _TRUE
