@@ -1,5 +1,6 @@
-"""The two servers that `unary_and_watch` compares, each in a process of its own.
+"""The servers that benchmarks measure, each in a process of its own.
 
+`datasets_server` starts the service as its users do. The two that `unary_and_watch` compares are here too:
 ``python -m benchmarks.servers ours DATA_DIR`` serves the datasets service with one ended import of a
 long log and several whose logs are yet to grow. ``... bare FILE`` serves the messages that were recorded
 in FILE, with nothing around them. Both print their address; ours also prints the names of its imports.
@@ -8,10 +9,13 @@ Each line on standard input names an import whose log then grows, durably, while
 
 import asyncio
 import gc
+import os
 import sqlite3
+import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +42,34 @@ EVENTS_AN_APPEND = 250
 NUM_GROWING = 5
 GROWING = "growing"
 """The bare server's name of a log that grows."""
+
+
+@contextmanager
+def datasets_server(data_dir: Path, root: Path) -> Iterator[str]:
+    """The datasets service, which may import what is under ``root``; its address."""
+    # Nobody's own settings are measured; and a server refuses a variable of its prefix that is none.
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("SFUMATO_")
+    }
+    settings = {"SFUMATO_DATASETS_IMPORT_ROOTS": str(root), "SFUMATO_LOG_LEVEL": "warning"}
+    with subprocess.Popen(
+        [
+            sys.executable,
+            *("-m", "sfumato_datasets", "--port", "0", "--data-dir", str(data_dir)),
+        ],
+        cwd=data_dir.parent,
+        env={**inherited, **settings},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        try:
+            if not line:
+                raise RuntimeError("the server did not start")
+            yield line.rstrip().rpartition(" ")[2]
+        finally:
+            process.terminate()
 
 
 async def serve_ours(data_dir: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from datasets_server import Stubs, finished, server_process
-from hub_imports import CATS, asking, samples
+from hub_imports import CATS, asking, keep_hub_alone, samples
 from hub_server import hub_server
 from pictures import picture
 from sfumato.datasets.v1 import imports_pb2
@@ -22,7 +22,10 @@ def large_picture() -> bytes:
 
 
 @pytest.mark.timeout(120)
-async def test_it_goes_on_at_its_commit_and_byte(tmp_path: Path) -> None:
+async def test_it_goes_on_at_its_commit_and_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_hub_alone(monkeypatch, tmp_path / "hf")
     content, held = large_picture(), 300_000
     asked, over = threading.Event(), threading.Event()
     partial = Path(f"sha256-{hashlib.sha256(content).hexdigest()}.part")
@@ -35,11 +38,7 @@ async def test_it_goes_on_at_its_commit_and_byte(tmp_path: Path) -> None:
 
     with hub_server() as hub:
         sha = hub.dataset(CATS).commit({"a.png": content, "a.txt": b"a cat"})
-        settings = {
-            "SFUMATO_DATASETS_HUB_ENDPOINT": hub.url,
-            "HF_HOME": str(tmp_path / "hf"),
-            "HF_HUB_CACHE": str(tmp_path / "hf" / "hub"),
-        }
+        settings = {"SFUMATO_DATASETS_HUB_ENDPOINT": hub.url}
         data = tmp_path / "data"
         hub.fault("/cdn/", stall)
         async with server_process(data, environment=settings) as (server, stubs):

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from datasets_server import Running, Stubs, finished, running
 from pictures import picture
 from sfumato.datasets.v1 import datasets_pb2, imports_pb2, versions_pb2
 
 CATS = "org/cats"
+
+
+def keep_hub_alone(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    """Nothing that this machine has of the Hub is used: no cache, no token, no setting."""
+    for name in [name for name in os.environ if name.startswith(("HF_", "HUGGING"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HF_HOME", str(home))
 
 
 @asynccontextmanager

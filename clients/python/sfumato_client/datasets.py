@@ -267,7 +267,8 @@ class Datasets:
     ) -> export_pb2.ExportedArchive:
         """Fetches a version as an archive into a file, which appears only when it is whole.
 
-        What an earlier, interrupted export left in `.<name>.<etag>.part` is not fetched again.
+        What an earlier, interrupted export left in `.<name>.<etag>.part` is gone on with where its last
+        MiB is that of the archive; otherwise it begins anew.
 
         Raises:
             OSError: the file cannot be written.

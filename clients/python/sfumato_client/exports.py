@@ -67,7 +67,7 @@ async def _fill(
             chunk_of=lambda message: message.chunk,
         )
 
-    end = await asyncio.to_thread(_end_of, file, archive.size_bytes)
+    end = await asyncio.to_thread(_end_to_compare, file, archive.size_bytes)
     if not await _append(file, chunks_from(file.tell() - len(end)), end):
         await asyncio.to_thread(file.truncate, 0)
         await _append(file, chunks_from(0), b"")
@@ -87,8 +87,8 @@ async def _append(file: BinaryIO, chunks: AsyncGenerator[bytes, None], end: byte
     return True
 
 
-def _end_of(file: BinaryIO, size_bytes: int) -> bytes:
-    """Goes to the end of the file and answers its last bytes; a file over the size is emptied."""
+def _end_to_compare(file: BinaryIO, size_bytes: int) -> bytes:
+    """The last bytes of the file, which is left at its end; one over the size is emptied."""
     length = file.seek(0, os.SEEK_END)
     if length > size_bytes:
         file.truncate(0)

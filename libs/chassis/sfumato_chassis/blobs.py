@@ -67,6 +67,7 @@ class BlobFolder:
         self._store = LocalStore(root)
         self._new_name = new_name
         self._failpoint = failpoint
+        self._durable_folders: set[Path] = set()
 
     def path(self, digest: str) -> Path:
         """The file that holds a blob."""
@@ -121,7 +122,9 @@ class BlobFolder:
     def _flush_name(self, digest: str) -> None:
         folder = self.path(digest).parent
         flush(folder)
-        flush(folder.parent)
+        if folder not in self._durable_folders:  # none is ever removed
+            flush(folder.parent)
+            self._durable_folders.add(folder)
 
     def _touch(self, digest: str) -> bool:
         """Marks stored bytes as wanted, so that the collector spares them; False when missing."""

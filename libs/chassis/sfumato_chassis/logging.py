@@ -82,8 +82,7 @@ def configure_logging(*, level: str, json_lines: bool, stream: TextIO | None = N
             logging.getLevelNamesMapping()[level.upper()]
         ),
         logger_factory=lambda *_: lines,
-        # A logger that is kept from its first line on would not follow a later configuration, for
-        # a microsecond less a line.
+        # A cached logger would not follow a later configuration; it would save a microsecond a line.
         cache_logger_on_first_use=False,
     )
 

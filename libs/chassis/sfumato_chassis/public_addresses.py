@@ -11,7 +11,7 @@ _TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _LOCALLY_TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
 """The same for use inside one network (RFC 8215)."""
 _COMPATIBLE: Final = ipaddress.IPv6Network("::/96")
-"""IPv4 in the form that RFC 4291 gave up, loopback and the address of none among them."""
+"""IPv4-compatible addresses, deprecated by RFC 4291; `::` and `::1` lie among them."""
 
 
 def is_public(address: str) -> bool:

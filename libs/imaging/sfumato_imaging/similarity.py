@@ -8,8 +8,9 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato_imaging.perceptual_hash import HASH_BITS
+
 DEFAULT_MAX_DISTANCE: Final = 6
-HASH_BITS: Final = 64
 _BLOCK_PAIRS: Final = 1 << 22
 """So many distances are held at once."""
 
@@ -44,11 +45,11 @@ def near_duplicates(
 
 
 class _Groups:
-    """Disjoint sets of places, each known by its smallest one or on the way there."""
+    """Disjoint sets of places: union-find, whose labels may lag behind the roots that `of` finds."""
 
-    def __init__(self, count: int) -> None:
-        self._label: Indices = np.arange(count)
-        self._parent = list(range(count))
+    def __init__(self, num_places: int) -> None:
+        self._label: Indices = np.arange(num_places)
+        self._parent = list(range(num_places))
 
     def of(self, place: int) -> int:
         """What all of a group have in common."""
@@ -67,9 +68,9 @@ class _Groups:
             self._label[places] = min(roots)
 
 
-def _bands(values: NDArray[np.uint64], count: int) -> Iterator[NDArray[np.uint64]]:
-    """As many pieces of the bits, as wide as each other; of no width where there are more than bits."""
-    edges = np.linspace(0, HASH_BITS, count + 1).astype(int).tolist()
+def _bands(values: NDArray[np.uint64], num_bands: int) -> Iterator[NDArray[np.uint64]]:
+    """Pieces of the bits of each value, about equally wide; without width where there are more than bits."""
+    edges = np.linspace(0, HASH_BITS, num_bands + 1).astype(int).tolist()
     for low, high in pairwise(edges):
         yield values >> np.uint64(low) & np.uint64((1 << high - low) - 1)
 

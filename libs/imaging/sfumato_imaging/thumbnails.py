@@ -38,12 +38,17 @@ def make_thumbnail(
 def make_previews(image: Image.Image) -> tuple[Thumbnail, ...]:
     """One thumbnail of each of THUMBNAIL_SIDES, the smallest first; JPEG, which costs least to make.
 
-    Each smaller one is made of the next larger, whose pixels are fewer.
+    The image is averaged down by a whole factor, then resampled to the largest; each smaller one is made
+    of the next larger, whose pixels are fewer. A full Lanczos of every pixel would take two thirds of
+    the time of an import.
     """
     previews: list[Thumbnail] = []
+    largest = max(THUMBNAIL_SIDES)
+    image = image.copy()
+    image.thumbnail((largest, largest), Image.Resampling.LANCZOS, reducing_gap=1.0)
     for side in sorted(THUMBNAIL_SIDES, reverse=True):
         image = image.copy()
-        image.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
+        image.thumbnail((side, side), Image.Resampling.HAMMING)
         previews.append(make_thumbnail(image, side=side, format="jpeg"))
     return tuple(reversed(previews))
 

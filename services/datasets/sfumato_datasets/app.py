@@ -1,5 +1,6 @@
 """The datasets service, put together."""
 
+import os
 from collections.abc import Sequence
 
 import grpc
@@ -10,6 +11,7 @@ from sfumato_chassis.schema import Schema
 from sfumato_datasets import tables
 from sfumato_datasets.config import DatasetsConfig
 from sfumato_datasets.engine import ImportEngine
+from sfumato_datasets.hub_settings import check_hub_settings
 from sfumato_datasets.parts import Parts
 from sfumato_datasets.servicer import DatasetsServicer
 
@@ -28,8 +30,10 @@ class DatasetsService:
     device = "cpu"
 
     def __init__(self, platform: Platform) -> None:
+        """Raises ConfigError where the settings cannot be used."""
         self._platform = platform
         config = platform.config.section(DatasetsConfig)
+        check_hub_settings(config, os.environ)
         self._parts = Parts(platform, config)
         self._engine = ImportEngine(platform, config, self._parts)
 

@@ -185,6 +185,9 @@ def read_metadata(
 ) -> MetadataTable:
     """Read a metadata file.
 
+    Several rows of one file are several captions of it; equal ones count once. Its tags are those of the
+    first row that has any.
+
     Args:
         source: one of METADATA_SOURCES, which says how the file is written.
         column: key (JSON lines) or column (CSV) of the captions. A JSON value may be a list of
@@ -235,7 +238,7 @@ def read_json_sidecar(file_name: str, content: bytes, *, column: str) -> Metadat
 def _table(
     source: CaptionSource, rows: Iterable[tuple[int, str, Mapping[str, Any]]], column: str
 ) -> MetadataTable:
-    captions: dict[str, tuple[str, ...]] = {}
+    captions: dict[str, dict[str, None]] = {}
     tags: dict[str, tuple[str, ...]] = {}
     file_names: list[str] = []
     without_tags: list[str] = []
@@ -244,10 +247,7 @@ def _table(
         if len(file_names) == MAX_METADATA_ROWS:
             raise CaptionMetadataError(f"more than {MAX_METADATA_ROWS} rows")
         key = row_key(file_name)
-        # Several rows of one file are several captions of it.
-        captions[key] = tuple(
-            dict.fromkeys((*captions.get(key, ()), *_captions(row.get(column), line)))
-        )
+        captions.setdefault(key, {}).update(dict.fromkeys(_captions(row.get(column), line)))
         file_names.append(file_name)
         has_column = has_column or column in row
         if column != TAGS_COLUMN and row.get(TAGS_COLUMN) is not None:
@@ -258,7 +258,7 @@ def _table(
                 tags.setdefault(key, found)
     return MetadataTable(
         source=source,
-        captions=captions,
+        captions={key: tuple(listed) for key, listed in captions.items()},
         tags=tags,
         file_names=tuple(file_names),
         has_column=has_column,

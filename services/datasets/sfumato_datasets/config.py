@@ -21,8 +21,8 @@ class DatasetsConfig:
         allow_download: Whether datasets of the Hub are fetched; otherwise only its cache is read.
         hub_endpoint: Address of the Hub or a mirror of it; empty for HF_ENDPOINT, or huggingface.co.
         hub_hosts: Hosts that the Hub may lead to, over https; `*.` in front stands for every name below.
-        hub_max_bytes: Fetched from the Hub for one import at most.
-        hub_timeout_seconds: Longest time that one import may fetch.
+        hub_max_bytes: Most bytes that one import fetches from the Hub, and that its images in Parquet take.
+        hub_timeout_seconds: Longest time that one attempt of an import fetches.
     """
 
     import_roots: tuple[Path, ...] = ()

@@ -6,7 +6,7 @@ Licences are what their publishers state.
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from sfumato_datasets.hub_request import HubRequest
+from sfumato_datasets.hub_request import DEFAULT_ENDPOINT, HubRequest
 
 
 class UnknownExampleError(Exception):
@@ -31,15 +31,13 @@ class Example:
 
     @property
     def request(self) -> HubRequest:
-        """What is asked of the Hub."""
-        return HubRequest(
-            id=self.hub_id, caption_column=self.caption_column, max_samples=self.max_samples
-        )
+        """What is asked of the Hub, but for the caption column."""
+        return HubRequest(id=self.hub_id, max_samples=self.max_samples)
 
     @property
     def source_page(self) -> str:
         """Where it is described."""
-        return f"https://huggingface.co/datasets/{self.hub_id}"
+        return f"{DEFAULT_ENDPOINT}/datasets/{self.hub_id}"
 
 
 EXAMPLES: Final = (

@@ -126,7 +126,7 @@ class Exporter:
             size_bytes=image.size_bytes,
             media_type=export.media_types[image.digest],
         )
-        # Read from its start on, it is checked on the way.
+        # Read from its start, an image is checked on the way; entered midway it cannot be.
         if start and not await asyncio.to_thread(self._blobs.folder.holds, image.digest):
             raise corrupt(blob)
         async for chunk in self._blobs.read(blob, start, None):

@@ -8,7 +8,7 @@ read, and the report says so.
 import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -36,7 +36,7 @@ from sfumato_datasets.sources import FileKind, FileUnreadableError, SourceFiles
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Work:
+class _Opening:
     """What one import asks, with what, and whom it tells."""
 
     source: HubRequest
@@ -46,15 +46,20 @@ class _Work:
     connection: HubConnection
 
 
-class Commit(Protocol):
+class _CommitFiles(Protocol):
     """The files of one commit, wherever they lie."""
 
     @property
     def sizes(self) -> Mapping[str, int]:
         """Bytes of each, by path."""
 
-    def bring(self, paths: Sequence[str]) -> Mapping[str, Path | None]:
-        """Where each lies on this machine. Raises HubError."""
+    def locate(self, paths: Sequence[str]) -> Mapping[str, Path | None]:
+        """Where each lies on this machine, those that had to be fetched too; None for what cannot be read.
+
+        Raises:
+            HubError, HubCancelledError
+            OSError: There is no space.
+        """
 
 
 @contextmanager
@@ -70,114 +75,124 @@ def open_hub_dataset(
 
     Raises:
         HubError: The Hub does not give what was asked for.
+        HubCancelledError: The import was cancelled meanwhile.
+        ParquetStartError: The reader of Parquet does not start.
+        OSError: There is no space.
     """
     staging.mkdir(parents=True, exist_ok=True)
     try:
-        with HubConnection(settings, cancelled=report.cancelled) as connection:
-            work = _Work(
-                source=source,
-                settings=settings,
-                staging=staging,
-                report=report,
-                connection=connection,
-            )
-            with _naming(source):
-                commit = _commit(work)
-            selection = select_files(commit.sizes, source)
-            _note(selection, report)
-            if selection.parquet:
-                members = parquet_members(
-                    selection.parquet,
-                    source,
+        connection = HubConnection(settings, cancelled=report.cancelled)
+        with closing(connection), _naming(source):
+            members = _members(
+                _Opening(
+                    source=source,
+                    settings=settings,
                     staging=staging,
-                    bring=commit.bring,
-                    max_bytes=settings.max_bytes,
-                    cancelled=report.cancelled.is_set,
+                    report=report,
+                    connection=connection,
                 )
-            else:
-                members = _image_members(commit, selection)
-        yield ArchiveFiles([*members, *map(_unsafe, selection.unsafe)], json_sidecars=False)
+            )
+        yield ArchiveFiles(members, json_sidecars=False)
     finally:
         if not report.cancelled.is_set():
             shutil.rmtree(staging, ignore_errors=True)
 
 
-def _commit(work: _Work) -> Commit:
-    source, endpoint = work.source, work.settings.endpoint
-    cached = CachedRepository(work.settings.cache, source)
-    if work.settings.offline:
+@contextmanager
+def _naming(source: HubRequest) -> Iterator[None]:
+    """Puts the dataset in front of what an error says."""
+    try:
+        yield
+    except HubError as error:
+        raise type(error)(f"{source.id}: {error}") from error
+
+
+def _members(opening: _Opening) -> list[Member]:
+    """Everything that the import reads, on this machine."""
+    files = _commit_files(opening)
+    selection = select_files(files.sizes, opening.source)
+    if selection.num_left_out:
+        message = f"{selection.num_left_out} files are not part of the dataset"
+        opening.report.note(remark("", "FILES_LEFT_OUT", message))
+    if selection.parquet:
+        members = parquet_members(
+            selection.parquet,
+            opening.source,
+            staging=opening.staging,
+            locate=files.locate,
+            max_bytes=opening.settings.max_bytes,
+            cancelled=opening.report.cancelled.is_set,
+        )
+    else:
+        members = _image_members(files, selection)
+    return [*members, *(_member(path, None) for path in selection.unsafe)]
+
+
+def _commit_files(opening: _Opening) -> _CommitFiles:
+    source, settings = opening.source, opening.settings
+    cached = CachedRepository(settings.cache, source)
+    if settings.offline:
         if not cached.is_there:
             raise HubUnreachableError(
                 "not in the server's Hub cache, and this server downloads nothing"
             )
-        return _CachedCommit(cached, work)
+        return _CachedFiles(cached, opening)
     try:
-        sha = find_commit(work.connection, endpoint, source)
+        commit = find_commit(opening.connection, settings.endpoint, source)
     except HubUnreachableError:
         if not cached.is_there:
             raise
-        return _CachedCommit(cached, work)
-    work.report.pinned(sha)
-    files = list_files(work.connection, endpoint, source, sha)
-    return _HubCommit(files, sha, work, cached)
+        return _CachedFiles(cached, opening)
+    opening.report.pinned(commit)
+    files = list_files(opening.connection, settings.endpoint, source, commit)
+    return _HubFiles(files, commit, opening, cached)
 
 
-@contextmanager
-def _naming(source: HubRequest) -> Iterator[None]:
-    """Puts the dataset in front of what an error says of a file or a host."""
-    try:
-        yield
-    except HubError as error:
-        told = str(error)
-        named = told if told.startswith(source.id) else f"{source.id}: {told}"
-        raise type(error)(named) from error
-
-
-class _CachedCommit:
+class _CachedFiles:
     """A commit as the cache has it, which may be less than the Hub has."""
 
-    def __init__(self, cached: CachedRepository, work: _Work) -> None:
-        sha = cached.commit()
-        work.report.pinned(sha)
-        work.report.note(
+    def __init__(self, cached: CachedRepository, opening: _Opening) -> None:
+        commit = cached.commit()
+        opening.report.pinned(commit)
+        opening.report.note(
             remark(
-                work.source.id,
+                opening.source.id,
                 "HUB_CACHE_USED",
-                f"read from the server's Hub cache at {sha}; what was never fetched is missing",
+                f"read from the server's Hub cache at {commit}; what was never fetched is missing",
             )
         )
-        self._files: Mapping[str, CachedFile] = {file.path: file for file in cached.files(sha)}
+        self._files: Mapping[str, CachedFile] = {file.path: file for file in cached.files(commit)}
 
     @property
     def sizes(self) -> Mapping[str, int]:
         return {path: file.size_bytes for path, file in self._files.items()}
 
-    def bring(self, paths: Sequence[str]) -> Mapping[str, Path | None]:
+    def locate(self, paths: Sequence[str]) -> Mapping[str, Path | None]:
         return {path: self._files[path].location for path in paths}
 
 
-class _HubCommit:
+class _HubFiles:
     """A commit as the Hub lists it."""
 
     def __init__(
         self,
         files: Sequence[HubFile],
-        sha: str,
-        work: _Work,
+        commit: str,
+        opening: _Opening,
         cached: CachedRepository,
     ) -> None:
         self._files = {file.path: file for file in files}
-        self._sha = sha
-        self._work = work
+        self._commit = commit
+        self._opening = opening
         self._cached = cached
         self._lock = threading.Lock()
-        self._num_fetched: dict[str, int] = {}
+        self._num_bytes_by_key: dict[str, int] = {}
         self._num_bytes_fetched = 0
         self._num_bytes_to_fetch = 0
         self._downloads = HubDownloads(
-            work.connection,
-            work.staging,
-            url=partial(file_url, work.settings.endpoint, work.source, sha),
+            opening.connection,
+            opening.staging,
+            url=partial(file_url, opening.settings.endpoint, opening.source, commit),
             on_bytes=self._on_bytes,
         )
 
@@ -185,38 +200,31 @@ class _HubCommit:
     def sizes(self) -> Mapping[str, int]:
         return {path: file.size_bytes for path, file in self._files.items()}
 
-    def bring(self, paths: Sequence[str]) -> Mapping[str, Path | None]:
+    def locate(self, paths: Sequence[str]) -> Mapping[str, Path | None]:
         wanted = [self._files[path] for path in paths]
-        here = {file.path: self._cached.find(self._sha, file) for file in wanted}
+        here = {file.path: self._cached.find(self._commit, file) for file in wanted}
         missing = {file.key: file for file in wanted if here[file.path] is None}
         self._num_bytes_to_fetch += sum(file.size_bytes for file in missing.values())
-        with _naming(self._work.source):
-            if self._num_bytes_to_fetch > self._work.settings.max_bytes:
-                raise HubTooLargeError(
-                    f"{self._num_bytes_to_fetch} bytes, of which this server fetches at most "
-                    f"{self._work.settings.max_bytes}"
-                )
-            fetched = self._downloads.fetch(list(missing.values()))
+        max_bytes = self._opening.settings.max_bytes
+        if self._num_bytes_to_fetch > max_bytes:
+            raise HubTooLargeError(
+                f"{self._num_bytes_to_fetch} bytes, of which this server fetches at most {max_bytes}"
+            )
+        fetched = self._downloads.fetch(list(missing.values()))
         return {file.path: here[file.path] or fetched[file.key] for file in wanted}
 
     def _on_bytes(self, key: str, num_bytes: int) -> None:
         """Called by the threads that fetch."""
         with self._lock:
-            self._num_bytes_fetched += num_bytes - self._num_fetched.get(key, 0)
-            self._num_fetched[key] = num_bytes
-            self._work.report.fetched(self._num_bytes_fetched, self._num_bytes_to_fetch)
+            self._num_bytes_fetched += num_bytes - self._num_bytes_by_key.get(key, 0)
+            self._num_bytes_by_key[key] = num_bytes
+            self._opening.report.fetched(self._num_bytes_fetched, self._num_bytes_to_fetch)
 
 
-def _note(selection: Selection, report: Report) -> None:
-    if selection.num_left_out:
-        message = f"{selection.num_left_out} files are neither images nor captions"
-        report.note(remark("", "FILES_LEFT_OUT", message))
-
-
-def _image_members(commit: Commit, selection: Selection) -> list[Member]:
+def _image_members(files: _CommitFiles, selection: Selection) -> list[Member]:
     beside = (*selection.images, *selection.sidecars)
     paths = (*beside, *selection.metadata)
-    locations = commit.bring(paths)
+    locations = files.locate(paths)
     members = {path: _member(path, locations[path]) for path in paths}
     shared = PurePosixPath(*shared_folder([safe_parts(path) or () for path in paths]))
     metadata = joined_metadata([members[path] for path in selection.metadata], shared)
@@ -225,10 +233,6 @@ def _image_members(commit: Commit, selection: Selection) -> list[Member]:
 
 def _member(path: str, location: Path | None) -> Member:
     return Member(path=path, kind=FileKind.FILE, read=partial(_read, location))
-
-
-def _unsafe(path: str) -> Member:
-    return _member(path, None)
 
 
 def _read(location: Path | None, max_bytes: int) -> bytes:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from sfumato_datasets.hub_download import is_whole
-from sfumato_datasets.hub_listing import COMMIT, HubFile
+from sfumato_datasets.hub_listing import COMMIT, HubFile, is_whole
 from sfumato_datasets.hub_request import DEFAULT_REVISION, HubNotFoundError, HubRequest
 
 _REF: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
@@ -40,27 +39,25 @@ class CachedRepository:
         return self._folder.is_dir()
 
     def commit(self) -> str:
-        """The commit that the revision is here. Raises HubNotFoundError."""
+        """The commit that the cache has for the revision. Raises HubNotFoundError."""
         revision = self._source.revision or DEFAULT_REVISION
         commit = revision
         if COMMIT.fullmatch(revision) is None:
             if _REF.fullmatch(revision) is None or ".." in revision:
-                raise HubNotFoundError(f"{self._source.id}: no revision of that name can be")
+                raise HubNotFoundError(f"not a possible name of a revision: {revision!r}")
             try:
                 commit = (self._folder / "refs" / revision).read_text(encoding="ascii").strip()
             except (OSError, ValueError):
                 commit = ""
         if COMMIT.fullmatch(commit) is None or not self._snapshot(commit).is_dir():
-            raise HubNotFoundError(
-                f"{self._source.id}: the server's Hub cache has no revision {revision}"
-            )
+            raise HubNotFoundError(f"the server's Hub cache has no revision {revision}")
         return commit
 
     def files(self, commit: str) -> Iterator[CachedFile]:
-        """What lies in the folder that was asked for. Raises HubNotFoundError."""
+        """What lies in the folder that was asked for. HubNotFoundError comes with the first of them."""
         folder = PurePosixPath(self._source.folder)
         if folder.is_absolute() or ".." in folder.parts:
-            raise HubNotFoundError(f"{self._source.id}: no folder of that name can be")
+            raise HubNotFoundError(f"not a possible name of a folder: {self._source.folder!r}")
         snapshot = self._snapshot(commit)
         for at, _, names in os.walk(snapshot / folder):
             for name in names:

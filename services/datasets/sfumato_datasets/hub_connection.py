@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import MappingProxyType, TracebackType
-from typing import Final, Self
+from types import MappingProxyType
+from typing import Final
 from urllib.parse import urljoin, urlsplit
 
 import urllib3
@@ -33,8 +33,8 @@ from sfumato_datasets.notes import printable_name
 NUM_CONNECTIONS: Final = 8
 """So many files are fetched at once."""
 MAX_REDIRECTS: Final = 8
-CONNECT_SECONDS: Final = 10.0
-READ_SECONDS: Final = 30.0
+CONNECT_TIMEOUT_SECONDS: Final = 10.0
+READ_TIMEOUT_SECONDS: Final = 30.0
 """Longest silence of a server."""
 CHECK_SECONDS: Final = 0.2
 """How often a pause asks whether it is still wanted."""
@@ -43,6 +43,7 @@ CHUNK_BYTES: Final = 1 << 20
 _URL: Final = re.compile(r"[!-~]{1,16384}")
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _PORTS: Final = {"http": 80, "https": 443}
+_NO_URL: Final = "the Hub redirects to something that is not a URL"
 _USER_AGENT: Final = "sfumato-datasets"
 
 
@@ -112,15 +113,8 @@ class HubConnection:
         self._pools: dict[tuple[Origin, str], urllib3.HTTPConnectionPool] = {}
         self._lock = threading.Lock()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Closes every connection."""
         for pool in self._pools.values():
             pool.close()
 
@@ -136,7 +130,7 @@ class HubConnection:
             raise HubTooLargeError(f"takes longer than {self._settings.timeout_seconds:g} s")
 
     def pause(self, seconds: float) -> None:
-        """Waits before the next try, shorter where the import is cancelled meanwhile."""
+        """Waits before the next try. Raises what :meth:`check` raises, also meanwhile."""
         resume_at = self._monotonic() + seconds
         while (remaining := resume_at - self._monotonic()) > 0:
             self._cancelled.wait(min(remaining, CHECK_SECONDS))
@@ -166,7 +160,12 @@ class HubConnection:
         raise HubRefusedError(f"the Hub leads on more than {MAX_REDIRECTS} times")
 
     def chunks(self, answer: Answer) -> Iterator[bytes]:
-        """The body, as it comes. Raises what :meth:`get` raises."""
+        """The body, as it comes.
+
+        Raises:
+            HubUnreachableError: It broke off.
+            HubCancelledError, HubTooLargeError: As of :meth:`check`.
+        """
         while True:
             self.check()
             try:
@@ -199,29 +198,29 @@ class HubConnection:
             except (NewConnectionError, ConnectTimeoutError) as error:
                 failure = error  # the next address may answer
             except SSLError as error:
-                raise HubUnreachableError(f"{origin.host} is not who it says it is") from error
+                raise HubUnreachableError(f"no trusted TLS connection to {origin.host}") from error
             except HTTPError as error:
                 raise HubUnreachableError(f"{origin.host} does not answer") from error
         raise HubUnreachableError(f"{origin.host} cannot be reached") from failure
 
     def _addresses(self, origin: Origin) -> Sequence[str]:
         """Where an origin may be reached. Raises HubRefusedError."""
+        shown = printable_name(origin.host)
         if origin != self._endpoint:
-            shown = printable_name(origin.host)
             if origin.scheme != "https" or origin.port != _PORTS["https"]:
-                raise HubRefusedError(f"the Hub leads to {shown} without https")
+                raise HubRefusedError(f"the Hub leads to {shown}, but not over https on port 443")
             if not _is_allowed(origin.host, self._settings.hosts):
                 raise HubRefusedError(f"the Hub leads to {shown}, which is not allowed")
         try:
             found = self._resolve(origin.host, origin.port)
         except OSError as error:
-            raise HubUnreachableError(f"{printable_name(origin.host)} has no address") from error
+            raise HubUnreachableError(f"{shown} has no address") from error
         if origin != self._endpoint and not all(map(is_public, found)):
             raise HubRefusedError(f"the Hub leads to {shown}, which is not on the internet")
         return found
 
     def _pool(self, origin: Origin, address: str) -> urllib3.HTTPConnectionPool:
-        timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)
+        timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_SECONDS, read=READ_TIMEOUT_SECONDS)
         with self._lock:
             if (origin, address) not in self._pools:
                 if origin.scheme == "http":
@@ -250,19 +249,19 @@ def origin_of(url: str) -> Origin:
         host = (parts.hostname or "").rstrip(".")
         port = parts.port or _PORTS[parts.scheme]
     except (ValueError, KeyError) as error:
-        raise HubRefusedError("the Hub leads to what is no address") from error
+        raise HubRefusedError(_NO_URL) from error
     if not host:
-        raise HubRefusedError("the Hub leads to what is no address")
+        raise HubRefusedError(_NO_URL)
     return Origin(parts.scheme, host, port)
 
 
 def _followed(url: str, location: str) -> str:
     if _URL.fullmatch(location) is None:
-        raise HubRefusedError("the Hub leads to what is no address")
+        raise HubRefusedError(_NO_URL)
     try:
         return urljoin(url, location)
     except ValueError as error:
-        raise HubRefusedError("the Hub leads to what is no address") from error
+        raise HubRefusedError(_NO_URL) from error
 
 
 def _is_allowed(host: str, allowed: Sequence[str]) -> bool:

@@ -1,18 +1,17 @@
-"""Files of a commit, brought to this machine: several at once, gone on with where one broke off."""
+"""Brings files of a commit to this machine: several at once, each resumed where it broke off."""
 
-import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Final
 
-from sfumato_datasets.hub_connection import CHUNK_BYTES, NUM_CONNECTIONS, Answer, HubConnection
+from sfumato_datasets.hub_connection import NUM_CONNECTIONS, Answer, HubConnection
 from sfumato_datasets.hub_listing import (
-    FIRST_PAUSE_SECONDS,
     NUM_TRIES,
-    HubBusyError,
     HubFile,
+    is_whole,
+    pause_seconds,
     refusal_of,
 )
 from sfumato_datasets.hub_request import HubDamagedError, HubUnreachableError
@@ -74,68 +73,52 @@ class HubDownloads:
         """Fetches until the part is whole, or no try brings any further."""
         num_tries = 0
         while not is_whole(part, file):
-            num_held = _size_of(part)
+            num_bytes_held = _size_of(part)
             try:
-                self._fetch_rest(file, part, num_held)
+                self._fetch_rest(file, part, num_bytes_held)
                 return
             except HubUnreachableError as error:
-                num_tries = 1 if _size_of(part) > num_held else num_tries + 1
+                num_tries = 1 if _size_of(part) > num_bytes_held else num_tries + 1
                 if num_tries >= NUM_TRIES:
                     raise HubUnreachableError(f"{file.path}: {error}") from error
-                asked = error.pause_seconds if isinstance(error, HubBusyError) else 0.0
-                self._connection.pause(max(asked, FIRST_PAUSE_SECONDS * 2**num_tries))
+                self._connection.pause(pause_seconds(num_tries, error))
 
-    def _fetch_rest(self, file: HubFile, part: Path, num_held: int) -> None:
+    def _fetch_rest(self, file: HubFile, part: Path, num_bytes_held: int) -> None:
         """Fetches what is missing and checks the whole.
 
         Raises:
             HubUnreachableError: Another try may bring more.
             HubDamagedError: It never will.
         """
-        goes_on = 0 < num_held < file.size_bytes
-        headers = {"Range": f"bytes={num_held}-"} if goes_on else {}
+        goes_on = 0 < num_bytes_held < file.size_bytes
+        headers = {"Range": f"bytes={num_bytes_held}-"} if goes_on else {}
         with self._connection.get(self._url(file), headers) as answer:
             if goes_on and answer.status == _RANGE_NOT_THERE:
                 part.unlink()
-                raise HubUnreachableError("cannot be gone on with")
+                raise HubUnreachableError("the download cannot be resumed")
             _check(answer, file)
             if answer.status == 200:
-                num_held = 0
-            elif not _is_range(answer, num_held, file.size_bytes):
+                num_bytes_held = 0
+            elif not _is_range(answer, num_bytes_held, file.size_bytes):
                 raise HubDamagedError(f"{file.path}: the Hub sent another part than was asked for")
-            self._write(answer, file, part, num_held)
+            self._write(answer, file, part, num_bytes_held)
         if _size_of(part) < file.size_bytes:
             raise HubUnreachableError("the Hub broke off")
         if not is_whole(part, file):
             part.unlink()
-            if num_held:  # what was there before may be to blame
+            if num_bytes_held:  # what was there before may be to blame
                 raise HubUnreachableError("does not fit what was fetched before")
             raise HubDamagedError(f"{file.path}: its bytes are not those that the Hub announced")
 
-    def _write(self, answer: Answer, file: HubFile, part: Path, num_held: int) -> None:
-        with part.open("ab" if num_held else "wb") as written:
+    def _write(self, answer: Answer, file: HubFile, part: Path, num_bytes_held: int) -> None:
+        with part.open("ab" if num_bytes_held else "wb") as written:
             for chunk in self._connection.chunks(answer):
-                num_held += len(chunk)
-                if num_held > file.size_bytes:
+                num_bytes_held += len(chunk)
+                if num_bytes_held > file.size_bytes:
                     raise HubDamagedError(f"{file.path}: longer than the Hub announced")
                 written.write(chunk)
                 written.flush()  # what is told is there, whatever ends this process
-                self._on_bytes(file.key, num_held)
-
-
-def is_whole(path: Path, file: HubFile) -> bool:
-    """Whether a regular file lies there whose bytes are those of `file`."""
-    if not path.is_file() or path.stat().st_size != file.size_bytes:
-        return False
-    digest = hashlib.sha256()
-    if file.sha256 is None:
-        # Git's name of the content, as good as the list of files, which came over TLS.
-        digest = hashlib.sha1(usedforsecurity=False)
-        digest.update(f"blob {file.size_bytes}\0".encode("ascii"))
-    with path.open("rb") as read:
-        while chunk := read.read(CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest() == (file.sha256 or file.git_sha1)
+                self._on_bytes(file.key, num_bytes_held)
 
 
 def _size_of(part: Path) -> int:
@@ -147,7 +130,7 @@ def _check(answer: Answer, file: HubFile) -> None:
     if not answer.is_of_endpoint and answer.status in (401, 403):
         # The address that the Hub led to is good for minutes; the next try gets a new one.
         raise HubUnreachableError("the address that the Hub gave has expired")
-    refused = refusal_of(answer, f"{file.path}: the Hub has it no more")
+    refused = refusal_of(answer, f"{file.path}: the Hub no longer has it")
     if refused is not None:
         raise refused
 

@@ -3,14 +3,16 @@
 Paths, sizes and digests are those of the Hub's HTTP interface (``/api/datasets``).
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urljoin
 
-from sfumato_datasets.hub_connection import Answer, HubConnection
+from sfumato_datasets.hub_connection import CHUNK_BYTES, Answer, HubConnection
 from sfumato_datasets.hub_request import (
     DEFAULT_REVISION,
     HubDamagedError,
@@ -23,12 +25,14 @@ from sfumato_datasets.hub_request import (
 )
 
 COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_GIT_SHA1: Final = COMMIT
 MAX_FILES: Final = 1_000_000
 MAX_PAGES: Final = 10_000
 MAX_PAGE_BYTES: Final = 16 << 20
 NUM_TRIES: Final = 5
-FIRST_PAUSE_SECONDS: Final = 0.25
-MAX_PAUSE_SECONDS: Final = 30.0
+FIRST_PAUSE_SECONDS: Final = 0.5
+"""Before the second try; each further one doubles it."""
+_MAX_PAUSE_SECONDS: Final = 30.0
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _SECONDS: Final = re.compile(r"[0-9]{1,9}")
@@ -57,14 +61,29 @@ class HubFile:
         return f"sha256-{self.sha256}" if self.sha256 else f"git-{self.git_sha1}"
 
 
+def is_whole(path: Path, file: HubFile) -> bool:
+    """Whether a regular file lies there whose bytes are those of `file`."""
+    if not path.is_file() or path.stat().st_size != file.size_bytes:
+        return False
+    digest = hashlib.sha256()
+    if file.sha256 is None:
+        # Git's name of the content, as good as the list of files, which came over TLS.
+        digest = hashlib.sha1(usedforsecurity=False)
+        digest.update(f"blob {file.size_bytes}\0".encode("ascii"))
+    with path.open("rb") as read:
+        while chunk := read.read(CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest() == (file.sha256 or file.git_sha1)
+
+
 def find_commit(connection: HubConnection, endpoint: str, source: HubRequest) -> str:
     """The commit that a revision is now. Raises HubError."""
     revision = source.revision or DEFAULT_REVISION
     url = f"{endpoint}/api/datasets/{source.id}/revision/{quote(revision, safe='')}"
-    document, _ = _document(connection, url, f"{source.id}: no dataset with a revision {revision}")
+    document, _ = _document(connection, url, f"no dataset with a revision {revision}")
     commit = document.get("sha") if isinstance(document, dict) else None
     if not isinstance(commit, str) or COMMIT.fullmatch(commit) is None:
-        raise HubDamagedError(f"{source.id}: the Hub names no commit")
+        raise HubDamagedError("the Hub names no commit")
     return commit
 
 
@@ -79,13 +98,12 @@ def list_files(
     for _ in range(MAX_PAGES):
         if url is None:
             return files
-        absent = f"{source.id}: no folder {source.folder!r}"
-        page, following = _document(connection, url, absent)
-        files += _page(page, source.id)
+        page, following = _document(connection, url, f"no folder {source.folder!r}")
+        files += _page(page)
         if len(files) > MAX_FILES:
             break
         url = None if following is None else urljoin(url, following)
-    raise HubTooLargeError(f"{source.id}: more than {MAX_FILES} files")
+    raise HubTooLargeError(f"more than {MAX_FILES} files")
 
 
 def file_url(endpoint: str, source: HubRequest, commit: str, file: HubFile) -> str:
@@ -93,24 +111,19 @@ def file_url(endpoint: str, source: HubRequest, commit: str, file: HubFile) -> s
     return f"{endpoint}/datasets/{source.id}/resolve/{commit}/{quote(file.path, safe='/')}"
 
 
-def trying(connection: HubConnection, ask: Callable[[], Result]) -> Result:
+def _trying(connection: HubConnection, ask: Callable[[], Result]) -> Result:
     """Asks again where the Hub does not answer, with growing pauses. Raises HubError."""
     for number in range(1, NUM_TRIES):
         try:
             return ask()
-        except HubBusyError as error:
-            connection.pause(max(error.pause_seconds, FIRST_PAUSE_SECONDS * 2**number))
-        except HubUnreachableError:
-            connection.pause(FIRST_PAUSE_SECONDS * 2**number)
+        except HubUnreachableError as error:
+            connection.pause(pause_seconds(number, error))
     return ask()
 
 
-class HubBusyError(HubUnreachableError):
-    """The Hub asks for a pause."""
-
-    def __init__(self, message: str, pause_seconds: float = 0.0) -> None:
-        super().__init__(message)
-        self.pause_seconds = pause_seconds
+def pause_seconds(num_tries: int, error: HubUnreachableError) -> float:
+    """How long to wait after so many tries, of which the last ended with `error`."""
+    return max(error.pause_seconds, FIRST_PAUSE_SECONDS * (1 << num_tries - 1))
 
 
 def refusal_of(answer: Answer, absent: str) -> HubError | None:
@@ -125,8 +138,7 @@ def refusal_of(answer: Answer, absent: str) -> HubError | None:
             return None
         case 401 | 403 if code == "GatedRepo":
             return HubGatedError(
-                f"{_dataset(absent)}: its licence must be accepted first, by the account of a token "
-                "that the server has"
+                "its licence must be accepted first, by the account of a token that the server has"
             )
         case 404:
             return HubNotFoundError(absent)
@@ -135,16 +147,13 @@ def refusal_of(answer: Answer, absent: str) -> HubError | None:
                 f"{absent}, or it is private and the server has no token for it"
             )
         case 403:
-            return HubGatedError(f"{_dataset(absent)}: the Hub gives this server no access")
+            return HubGatedError("the Hub gives this server no access")
         case 429 | 503:
             after = answer.header("Retry-After")
             seconds = float(after) if _SECONDS.fullmatch(after) else 0.0
-            return HubBusyError("the Hub has too much to do", min(seconds, MAX_PAUSE_SECONDS))
+            pause = min(seconds, _MAX_PAUSE_SECONDS)
+            return HubUnreachableError("the Hub has too much to do", pause)
     return HubUnreachableError(f"the Hub answers with status {answer.status}")
-
-
-def _dataset(absent: str) -> str:
-    return absent.partition(":")[0]
 
 
 def _document(connection: HubConnection, url: str, absent: str) -> tuple[Any, str | None]:
@@ -160,9 +169,9 @@ def _document(connection: HubConnection, url: str, absent: str) -> tuple[Any, st
         try:
             return json.loads(body), None if following is None else following[1]
         except (ValueError, RecursionError) as error:
-            raise HubDamagedError(f"{_dataset(absent)}: the Hub's answer is not JSON") from error
+            raise HubDamagedError("the Hub's answer is not JSON") from error
 
-    return trying(connection, ask)
+    return _trying(connection, ask)
 
 
 def _bounded(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -174,7 +183,7 @@ def _bounded(chunks: Iterator[bytes]) -> Iterator[bytes]:
         yield chunk
 
 
-def _page(page: object, dataset: str) -> Iterator[HubFile]:
+def _page(page: object) -> Iterator[HubFile]:
     try:
         if not isinstance(page, list):
             raise TypeError
@@ -182,7 +191,7 @@ def _page(page: object, dataset: str) -> Iterator[HubFile]:
             if entry["type"] == "file":
                 yield _file(entry)
     except (KeyError, TypeError, ValueError) as error:
-        raise HubDamagedError(f"{dataset}: the Hub's list of files is none") from error
+        raise HubDamagedError("the Hub's list of files is malformed") from error
 
 
 def _file(entry: Mapping[str, Any]) -> HubFile:
@@ -201,7 +210,7 @@ def _file(entry: Mapping[str, Any]) -> HubFile:
         or file.size_bytes < 0
     ):
         raise ValueError
-    form, digest = (_SHA256, file.sha256) if stored is not None else (COMMIT, file.git_sha1)
+    form, digest = (_SHA256, file.sha256) if stored is not None else (_GIT_SHA1, file.git_sha1)
     if not isinstance(digest, str) or form.fullmatch(digest) is None:
         raise ValueError
     return file

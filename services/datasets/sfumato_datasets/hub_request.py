@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+DEFAULT_ENDPOINT: Final = "https://huggingface.co"
 DEFAULT_REVISION: Final = "main"
 DEFAULT_SPLIT: Final = "train"
 
 
 class HubError(Exception):
-    """Base of what the Hub does not give; the message names the dataset, never a path or a token.
+    """Base of what the Hub does not give.
+
+    The message names the dataset, and never a place on this machine, a signed address or a token.
 
     HubError
     ├── HubUnreachableError
@@ -17,15 +20,24 @@ class HubError(Exception):
     ├── HubUnsupportedError
     ├── HubTooLargeError
     ├── HubRefusedError
-    ├── HubDamagedError
-    └── HubCancelledError
+    └── HubDamagedError
     """
 
-    reason: ClassVar[str] = "HUB_UNREACHABLE"
+    reason: ClassVar[str]
 
 
 class HubUnreachableError(HubError):
-    """The Hub does not answer, or not in time, and the cache on this machine does not hold it."""
+    """The Hub does not answer, or not in time, and the cache on this machine does not hold it.
+
+    Attributes:
+        pause_seconds: For which the Hub asks before the next try.
+    """
+
+    reason = "HUB_UNREACHABLE"
+
+    def __init__(self, message: str, pause_seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.pause_seconds = pause_seconds
 
 
 class HubNotFoundError(HubError):
@@ -64,13 +76,23 @@ class HubDamagedError(HubError):
     reason = "HUB_DAMAGED"
 
 
-class HubCancelledError(HubError):
-    """The import was cancelled meanwhile."""
+class HubCancelledError(Exception):
+    """The import was cancelled meanwhile; nothing is wrong with the Hub."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HubRequest:
-    """What is asked of the Hub. `split` and `image_column` are for Parquet."""
+    """What is asked of the Hub.
+
+    Attributes:
+        id: `name` or `organisation/name`.
+        revision: Branch, tag or commit; None for DEFAULT_REVISION.
+        folder: Of the repository, with those below it; empty for all.
+        split: Of Parquet.
+        image_column: Of Parquet; None for the only one that holds images.
+        caption_column: None for `text`.
+        max_samples: The first so many images or rows; None for all.
+    """
 
     id: str
     revision: str | None = None

@@ -43,7 +43,8 @@ class Selection:
 
     Attributes:
         unsafe: Paths that lead anywhere but down; none of them is fetched.
-        num_left_out: Files that are neither, those that every repository has not counted.
+        num_left_out: Images beside Parquet; of a folder of images, files that are neither images nor
+            captions, without those that every repository has.
     """
 
     images: tuple[str, ...] = ()
@@ -67,15 +68,20 @@ def select_files(sizes: Mapping[str, int], source: HubRequest) -> Selection:
         HubUnsupportedError: Neither images nor Parquet of that split.
     """
     if not sizes:
-        raise HubNotFoundError(f"{source.id}: no folder {source.folder!r} with files in it")
+        where = f"in a folder {source.folder!r}" if source.folder else "there"
+        raise HubNotFoundError(f"no file lies {where}")
     unsafe = sorted(path for path in sizes if safe_parts(path) is None)
     paths = sorted(path for path in sizes if safe_parts(path) and system_part(path) is None)
     images = [path for path in paths if _suffix(path) in SUFFIXES]
     parquet = [path for path in paths if _suffix(path) == ".parquet"]
     if not images and not parquet and not unsafe:
-        raise HubUnsupportedError(f"{source.id}: neither images nor Parquet lie there")
+        raise HubUnsupportedError("neither images nor Parquet lie there")
     if _total(sizes, parquet) > _total(sizes, images):
-        return Selection(parquet=tuple(_of_split(parquet, source)), unsafe=tuple(unsafe))
+        return Selection(
+            parquet=tuple(_of_split(parquet, source)),
+            unsafe=tuple(unsafe),
+            num_left_out=len(images),
+        )
     return _image_folder(paths, images[: source.max_samples], unsafe)
 
 
@@ -114,12 +120,12 @@ def _of_split(parquet: Sequence[str], source: HubRequest) -> Sequence[str]:
             path for path in parquet if not any(_names(path, split) for split in _OTHER_SPLITS)
         ]
     if not named:
-        raise HubUnsupportedError(f"{source.id}: no Parquet of a split {source.split!r} lies there")
+        raise HubUnsupportedError(f"no Parquet of a split {source.split!r} lies there")
     return named
 
 
 def _names(path: str, split: str) -> bool:
-    """Whether a part of a path is the word, between its ends, digits and `-._ /`."""
+    """Whether a path has the split as a word of its own, between `-._ /`, digits and its ends."""
     return re.search(rf"(?<![^-._ 0-9/]){re.escape(split)}(?![^-._ 0-9/])", path) is not None
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from sfumato_chassis.config import ConfigError
 from sfumato_chassis.remote_access import is_loopback
 from sfumato_datasets.config import DatasetsConfig
-from sfumato_datasets.hub_request import HubGatedError, HubRefusedError
-
-DEFAULT_ENDPOINT: Final = "https://huggingface.co"
+from sfumato_datasets.hub_request import DEFAULT_ENDPOINT, HubGatedError, HubRefusedError
 
 _TRUE: Final = ("1", "ON", "YES", "TRUE")
 _TOKEN: Final = re.compile(r"[!-~]{1,1024}")
@@ -28,8 +27,8 @@ class HubSettings:
         cache: The Hub's cache on this machine.
         token: Sent to the endpoint alone; empty for none.
         offline: Whether only the cache is read.
-        max_bytes: Fetched for one import, and images taken out of Parquet.
-        timeout_seconds: For all that one import fetches.
+        max_bytes: Most that one import fetches, and that its images in Parquet take.
+        timeout_seconds: For all that one attempt of an import fetches.
     """
 
     endpoint: str = DEFAULT_ENDPOINT
@@ -45,7 +44,7 @@ def hub_settings(config: DatasetsConfig, environment: Mapping[str, str]) -> HubS
     """The settings, by the variables that the Hub's own library heeds.
 
     Raises:
-        HubRefusedError: The endpoint is no address, or http beyond this machine.
+        HubRefusedError: The endpoint is no URL, or http beyond this machine.
         HubGatedError: The token holds what no token holds.
     """
     return HubSettings(
@@ -57,6 +56,14 @@ def hub_settings(config: DatasetsConfig, environment: Mapping[str, str]) -> HubS
         max_bytes=config.hub_max_bytes,
         timeout_seconds=config.hub_timeout_seconds,
     )
+
+
+def check_hub_settings(config: DatasetsConfig, environment: Mapping[str, str]) -> None:
+    """Refuses at the start what every import from the Hub would be refused for. Raises ConfigError."""
+    try:
+        hub_settings(config, environment)
+    except (HubRefusedError, HubGatedError) as error:
+        raise ConfigError(f"datasets: {error}") from error
 
 
 def hub_cache(environment: Mapping[str, str]) -> Path:
@@ -80,11 +87,9 @@ def _endpoint(configured: str) -> str:
     except ValueError:
         host = ""
     if not host or parts.scheme not in ("http", "https") or parts.username or parts.query:
-        raise HubRefusedError("the address of the Hub in this server's settings is none")
+        raise HubRefusedError("hub_endpoint, or HF_ENDPOINT, is not an http or https URL")
     if parts.scheme == "http" and not is_loopback(host):
-        raise HubRefusedError(
-            "the Hub of this server's settings is beyond this machine without TLS"
-        )
+        raise HubRefusedError("hub_endpoint, or HF_ENDPOINT, is plain http beyond this machine")
     return endpoint
 
 
@@ -107,7 +112,7 @@ def _token(environment: Mapping[str, str]) -> str:
 
 def _checked(token: str) -> str:
     if _TOKEN.fullmatch(token) is None:
-        raise HubGatedError("the Hub's token of this server holds characters that no token has")
+        raise HubGatedError("the server's token of the Hub has characters that no token has")
     return token
 
 

@@ -14,7 +14,7 @@ from sfumato_chassis.threads import Threads
 from sfumato_datasets import storage
 from sfumato_datasets.archives import ArchiveError
 from sfumato_datasets.config import DatasetsConfig
-from sfumato_datasets.hub_request import HubError
+from sfumato_datasets.hub_request import HubCancelledError, HubError
 from sfumato_datasets.image_rows import find_image, find_images
 from sfumato_datasets.images import StoredImage
 from sfumato_datasets.import_rows import ImportRecord, get_import, set_fence
@@ -100,7 +100,7 @@ class Importer:
             if report.cancelled.is_set():
                 return None
             return JobFailure(reason=Reason(error.reason), message=str(error))
-        except IngestCancelledError:
+        except (IngestCancelledError, HubCancelledError):
             return None
         images = {**existing, **{image.digest: image for image in result.images}}
         prepared = await asyncio.to_thread(
@@ -197,6 +197,8 @@ class Importer:
         loop: asyncio.AbstractEventLoop,
     ) -> IngestResult:
         def known(digest: str) -> StoredImage | None:
+            if not self._platform.blobs.folder.path(digest).exists():
+                return None  # spares a new image the way to the database
             found = self._platform.database.read(lambda connection: find_image(connection, digest))
             return asyncio.run_coroutine_threadsafe(found, loop).result()
 

@@ -16,7 +16,8 @@ from sfumato_datasets.manifest import (
     read_manifest,
 )
 
-NUM_CACHED_BLOCKS: Final = 64
+NUM_CACHED_BLOCKS: Final = 256
+"""Of about 64 samples each, so that a search of some 16,000 meets all of them in memory."""
 NUM_CACHED_INDICES: Final = 16
 
 

@@ -1,7 +1,7 @@
 """The messages of imports, from the service's records and back."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from sfumato.datasets.v1 import imports_pb2
@@ -9,7 +9,7 @@ from sfumato_chassis.errors import InvalidArgument
 from sfumato_chassis.job_messages import event_header, job_status, shared_event
 from sfumato_chassis.jobs import Event, Job
 from sfumato_datasets.captions import DEFAULT_COLUMN
-from sfumato_datasets.examples import UnknownExampleError, find_example
+from sfumato_datasets.examples import Example, UnknownExampleError, find_example
 from sfumato_datasets.hub_request import DEFAULT_SPLIT, HubRequest
 from sfumato_datasets.import_rows import ImportRecord
 from sfumato_datasets.library_messages import version_message
@@ -25,21 +25,36 @@ IMPORT_MODES = {
 def import_record(request: imports_pb2.CreateImportRequest, owner: str) -> ImportRecord:
     """What a request asks for; its job is not known yet."""
     skip = request.refused_files == imports_pb2.REFUSED_FILE_POLICY_SKIP
-    source = import_source(request)
+    example = asked_example(request)
+    column = request.caption_column or (example.caption_column if example else None)
     return ImportRecord(
         job="",
         owner=owner,
         dataset=request.dataset,
         mode=IMPORT_MODES[request.mode],
         refused_files="SKIP" if skip else "STOP",
-        caption_column=request.caption_column or source.get("hub", {}).get("caption_column"),
+        caption_column=column or None,
         all_captions=request.all_captions,
-        source=source,
+        source=import_source(request, example),
     )
 
 
-def import_source(request: imports_pb2.CreateImportRequest) -> dict[str, Any]:
-    """Where a request asks to read from, as an import's row has it. Raises InvalidArgument."""
+def asked_example(request: imports_pb2.CreateImportRequest) -> Example | None:
+    """The example that a request names, if it names one. Raises InvalidArgument."""
+    if not request.HasField("example"):
+        return None
+    try:
+        return find_example(request.example.name)
+    except UnknownExampleError as error:
+        raise InvalidArgument.field("example.name", str(error)) from error
+
+
+def import_source(
+    request: imports_pb2.CreateImportRequest, example: Example | None
+) -> dict[str, Any]:
+    """Where a request asks to read from, as an import's row has it."""
+    if example is not None:
+        return {"hub": hub_fields(example.request), "example": example.name}
     match request.WhichOneof("source"):
         case "folder":
             return {"folder": request.folder.path}
@@ -47,16 +62,12 @@ def import_source(request: imports_pb2.CreateImportRequest) -> dict[str, Any]:
             return {"files": uploads(request.upload.files)}
         case "archive":
             return {"archives": uploads(request.archive.files)}
-        case "hub":
-            return {"hub": asdict(hub_request(request))}
-    try:
-        example = find_example(request.example.name)
-    except UnknownExampleError as error:
-        raise InvalidArgument.field("example.name", str(error)) from error
-    asked = example.request
-    if request.caption_column:
-        asked = replace(asked, caption_column=request.caption_column)
-    return {"hub": asdict(asked), "example": example.name}
+    return {"hub": hub_fields(hub_request(request.hub))}
+
+
+def hub_fields(asked: HubRequest) -> dict[str, Any]:
+    """What is asked of the Hub, as an import's row has it: its caption column stands in the row."""
+    return {name: value for name, value in asdict(asked).items() if name != "caption_column"}
 
 
 def uploads(files: Sequence[imports_pb2.UploadedFile]) -> list[list[str]]:
@@ -64,16 +75,14 @@ def uploads(files: Sequence[imports_pb2.UploadedFile]) -> list[list[str]]:
     return [[file.file_name, file.digest] for file in files]
 
 
-def hub_request(request: imports_pb2.CreateImportRequest) -> HubRequest:
+def hub_request(asked: imports_pb2.HubSource) -> HubRequest:
     """What is asked of the Hub."""
-    asked = request.hub
     return HubRequest(
         id=asked.id,
         revision=asked.revision or None,
         folder=asked.folder,
         split=asked.split or DEFAULT_SPLIT,
         image_column=asked.image_column or None,
-        caption_column=request.caption_column or None,
         max_samples=asked.max_samples if asked.HasField("max_samples") else None,
     )
 

@@ -58,7 +58,7 @@ class SourceOpener:
                 yield files
         elif "hub" in record.source:
             with open_hub_dataset(
-                HubRequest(**record.source["hub"]),
+                HubRequest(**{**record.source["hub"], "caption_column": record.caption_column}),
                 settings=hub_settings(self._config, os.environ),
                 staging=self._staging.of_import(record.job),
                 report=report,

@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import IO, Any, BinaryIO, ClassVar, Final
 
 from sfumato_datasets.captions import MAX_METADATA_ROWS
+from sfumato_datasets.reader_environment import reader_environment
 
 READY: Final = {"ready": True}
 """The first line of the process."""
@@ -58,13 +59,9 @@ class ParquetTooLargeError(ParquetError):
 class ParquetCancelledError(ParquetError):
     """The caller did not want to wait any more."""
 
-    reason = "CANCELLED"
-
 
 class ParquetStartError(ParquetError):
     """The process does not start; no file is to blame."""
-
-    reason = "WORKER_DIED"
 
 
 _REFUSALS: Final[Mapping[str, type[ParquetError]]] = MappingProxyType(
@@ -146,7 +143,7 @@ def extract_rows(
     cancelled: Callable[[], bool],
     monotonic: Callable[[], float] = time.monotonic,
 ) -> ExtractedRows:
-    """Write the images of a Parquet file into `pack`, one after another.
+    """Writes the images of a Parquet file into `pack`, one after another; answers its rows.
 
     Args:
         pack: A new file; on failure it is removed.
@@ -195,13 +192,7 @@ def _start(
         stderr=subprocess.DEVNULL,
         pass_fds=(images.fileno(),),
         # Other allocators reserve address space, which is limited; threads' stacks take some too.
-        env={
-            **os.environ,
-            "ARROW_DEFAULT_MEMORY_POOL": "system",
-            "ARROW_IO_THREADS": "1",
-            "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-        },
+        env=reader_environment(ARROW_DEFAULT_MEMORY_POOL="system", ARROW_IO_THREADS="1"),
         start_new_session=True,
     )
 
@@ -287,7 +278,7 @@ def _refusal(document: dict[str, Any]) -> ParquetError:
 
 def _incoherent() -> ParquetDamagedError:
     """The process is not what was started any more."""
-    return ParquetDamagedError("reading it made its reader talk nonsense")
+    return ParquetDamagedError("reading it made its reader give answers that make no sense")
 
 
 def _death(status: int) -> Exception:

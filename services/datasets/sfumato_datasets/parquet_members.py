@@ -37,7 +37,6 @@ _HUB_ERRORS: Final[Mapping[type[ParquetError], type[HubError]]] = {
     ParquetUnsupportedError: HubUnsupportedError,
     ParquetDamagedError: HubDamagedError,
     ParquetTooLargeError: HubTooLargeError,
-    ParquetCancelledError: HubCancelledError,
 }
 _SIGNATURE_BYTES: Final = 64
 _UNKNOWN_SUFFIX: Final = ".png"
@@ -57,24 +56,27 @@ def parquet_members(
     source: HubRequest,
     *,
     staging: Path,
-    bring: Callable[[Sequence[str]], Mapping[str, Path | None]],
+    locate: Callable[[Sequence[str]], Mapping[str, Path | None]],
     max_bytes: int,
     cancelled: Callable[[], bool],
 ) -> list[Member]:
     """The images of a split, as many as were asked for, and a metadata file with their captions.
 
-    A file is brought and read only when those before it hold too few rows. Images have the names that
-    the rows give them where all of these can be used side by side; otherwise the split's and the row's
-    number.
+    A file is fetched and read only when those before it hold too few rows. Images have the names that
+    the rows give them where all of these can be used side by side; otherwise the split's name and the
+    row's number.
 
     Args:
         paths: Of the Parquet files, in order.
         staging: Where the images are put.
-        bring: Paths to where they lie on this machine.
-        max_bytes: Of all images.
+        locate: Paths to where they lie on this machine.
+        max_bytes: Of the images of all files together.
 
     Raises:
         HubError: One of them cannot be read; the message names it.
+        HubCancelledError: `cancelled` said so.
+        ParquetStartError: The reader does not start.
+        OSError: There is no space.
     """
     rows: list[_PackedRow] = []
     column = source.caption_column or DEFAULT_COLUMN
@@ -83,10 +85,10 @@ def parquet_members(
         missing = None if source.max_samples is None else source.max_samples - len(rows)
         if missing == 0:
             break
-        location = bring([path])[path]
+        location = locate([path])[path]
         pack = staging / f"images-{number}"
         pack.unlink(missing_ok=True)  # of an attempt that was broken off
-        with _naming(f"{source.id}: {path}"):
+        with _naming(path):
             if location is None:
                 raise ParquetDamagedError("the cache has no file there")
             extracted = extract_rows(
@@ -114,6 +116,8 @@ def parquet_members(
 def _naming(path: str) -> Iterator[None]:
     try:
         yield
+    except ParquetCancelledError as error:
+        raise HubCancelledError("cancelled") from error
     except ParquetError as error:
         if type(error) not in _HUB_ERRORS:
             raise
@@ -136,24 +140,24 @@ def _is_usable(name: str) -> bool:
     return not name.startswith(".") and PurePosixPath(name).suffix.lower() in SUFFIXES
 
 
-def _suffix(each: _PackedRow) -> str:
-    recognised = recognise(_bytes(each, _SIGNATURE_BYTES))
+def _suffix(packed: _PackedRow) -> str:
+    recognised = recognise(_bytes(packed, _SIGNATURE_BYTES))
     return _UNKNOWN_SUFFIX if recognised is None else FILE_SUFFIXES[MEDIA_TYPES[recognised.format]]
 
 
-def _read(each: _PackedRow, max_bytes: int) -> bytes:
-    if each.row.size_bytes == 0:
+def _read(packed: _PackedRow, max_bytes: int) -> bytes:
+    if packed.row.size_bytes == 0:
         raise FileUnreadableError("its row has no image")
     try:
-        return _bytes(each, max_bytes)
+        return _bytes(packed, max_bytes)
     except OSError as error:
         raise FileUnreadableError("cannot be read any more") from error
 
 
-def _bytes(each: _PackedRow, max_bytes: int) -> bytes:
-    with each.pack.open("rb") as pack:
-        pack.seek(each.row.offset)
-        return pack.read(min(max_bytes, each.row.size_bytes))
+def _bytes(packed: _PackedRow, max_bytes: int) -> bytes:
+    with packed.pack.open("rb") as pack:
+        pack.seek(packed.row.offset)
+        return pack.read(min(max_bytes, packed.row.size_bytes))
 
 
 def _metadata(

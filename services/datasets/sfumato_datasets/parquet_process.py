@@ -59,7 +59,7 @@ class _Bounds:
 
 
 _PATH: Final = _Bounds(max_characters=_MAX_PATH_CHARACTERS)
-_CAPTION: Final = _Bounds(max_characters=MAX_CAPTION_CHARACTERS, max_items=1 + MAX_VARIANTS)
+_CAPTION: Final = _Bounds(max_characters=MAX_CAPTION_CHARACTERS, max_items=MAX_VARIANTS + 2)
 _TAGS: Final = _Bounds(max_characters=MAX_TAG_CHARACTERS, max_items=MAX_TAGS + 1)
 
 
@@ -157,7 +157,7 @@ class _Extraction:
         schema = file.schema_arrow
         image_column = _image_column(schema, self._query.image_column)
         wanted = (image_column, self._query.caption_column, TAGS_COLUMN)
-        columns = [name for name in dict.fromkeys(wanted) if _is_there(schema, name)]
+        columns = [name for name in dict.fromkeys(wanted) if _is_there_once(schema, name)]
         for batch in self._batches(file, columns):
             self._take(batch, image_column)
         with _writing():
@@ -244,8 +244,10 @@ def _row_groups(metadata: Any, num_rows: int) -> Sequence[int]:
 
 def _image_column(schema: Any, chosen: str | None) -> str:
     if chosen is not None:
-        if not _is_there(schema, chosen):
+        if not schema.get_all_field_indices(chosen):
             raise ParquetUnsupportedError(f"no column {_shown([chosen])}")
+        if not _is_there_once(schema, chosen):
+            raise ParquetUnsupportedError(f"several columns are named {_shown([chosen])}")
         if not _holds_images(schema.field(chosen).type):
             raise ParquetUnsupportedError(f"column {_shown([chosen])} holds no images")
         return chosen
@@ -254,7 +256,7 @@ def _image_column(schema: Any, chosen: str | None) -> str:
         raise ParquetUnsupportedError("no column holds images")
     if len(columns) > 1:
         raise ParquetUnsupportedError(f"several columns hold images, choose one: {_shown(columns)}")
-    if not _is_there(schema, columns[0]):
+    if not _is_there_once(schema, columns[0]):
         raise ParquetUnsupportedError(f"several columns are named {_shown(columns)}")
     return columns[0]
 
@@ -281,7 +283,7 @@ def _features_of_images(schema: Any) -> frozenset[str]:
         return frozenset()
 
 
-def _is_there(schema: Any, name: str) -> bool:
+def _is_there_once(schema: Any, name: str) -> bool:
     """Once; of two columns of a name, neither can be meant."""
     return bool(schema.get_field_index(name) >= 0)
 

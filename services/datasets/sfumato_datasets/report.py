@@ -54,15 +54,15 @@ class Report:
 
     def progress(self, progress: IngestProgress) -> None:
         """Called by the thread."""
-        self._progressed(asdict(progress))
+        self._add_figures(asdict(progress))
 
     def fetched(self, num_bytes_fetched: int, num_bytes_to_fetch: int) -> None:
         """Called by the thread: how much of what it fetches is here."""
-        self._progressed(
+        self._add_figures(
             {"num_bytes_fetched": num_bytes_fetched, "num_bytes_to_fetch": num_bytes_to_fetch}
         )
 
-    def _progressed(self, figures: dict[str, int]) -> None:
+    def _add_figures(self, figures: dict[str, int]) -> None:
         with self._lock:
             self._progress |= figures
             self._told.progress = dict(self._progress)

@@ -1,4 +1,4 @@
-"""Where imports put what is not theirs to keep: a folder for each, under its job's name."""
+"""Where imports put files that are theirs only while they run: a folder for each, under its job's name."""
 
 import shutil
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ class Staging:
         self._folder = data_dir / "staging"
 
     def folder(self) -> Path:
-        """For files without a name; made where it is missing."""
+        """The folder itself, for unnamed temporary files; made where it is missing."""
         self._folder.mkdir(exist_ok=True)
         return self._folder
 

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import IO, Any, ClassVar, Final, Protocol, Self
 
 from sfumato_datasets.images import PREVIEWS_MEDIA_TYPE
+from sfumato_datasets.reader_environment import reader_environment
 from sfumato_imaging.facts import (
     MAX_THUMBNAIL_BYTES,
     THUMBNAIL_SIDES,
@@ -169,8 +170,10 @@ class ImageVerifier:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            # NumPy's BLAS reserves address space per thread.
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+            # glibc keeps the pages of one image for the next; to get them anew takes longer than to decode.
+            env=reader_environment(
+                MALLOC_MMAP_THRESHOLD_=str(32 << 20), MALLOC_TRIM_THRESHOLD_=str(256 << 20)
+            ),
             start_new_session=True,
         )
         self._process = process

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from datasets_server import Running, running
-from hub_imports import serving
+from hub_imports import keep_hub_alone, serving
 from hub_server import HubServer, hub_server
 from pictures import write_pictures
 from sfumato_chassis.failpoints import Failpoints, parse
@@ -41,12 +41,8 @@ async def held(tmp_path: Path, root: Path) -> AsyncIterator[tuple[Running, Path]
 @pytest.fixture
 def hub_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No cache and no token of this machine, and short pauses."""
-    for name in ("HF_TOKEN", "HF_ENDPOINT", "HF_HUB_OFFLINE", "HUGGINGFACE_HUB_CACHE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
-    for module in ("hub_download", "hub_listing"):
-        monkeypatch.setattr(f"sfumato_datasets.{module}.FIRST_PAUSE_SECONDS", 0.001)
+    keep_hub_alone(monkeypatch, tmp_path / "hf")
+    monkeypatch.setattr("sfumato_datasets.hub_listing.FIRST_PAUSE_SECONDS", 0.001)
 
 
 @pytest.fixture

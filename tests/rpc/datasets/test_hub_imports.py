@@ -77,8 +77,9 @@ async def test_a_stopped_import_goes_on_at_its_commit_with_what_it_has(
         created = await first.stubs.datasets.CreateImport(asking())
         name = created.import_job.name
         assert await asyncio.to_thread(asked.wait, 30)
+        _, report = first.service._engine._running[name]
         stopping = asyncio.create_task(first.server.stop())
-        await asyncio.sleep(0)
+        assert await asyncio.to_thread(report.cancelled.wait, 30)
         go_on.set()
         await stopping
     staging = tmp_path / "data" / "staging" / name
@@ -219,8 +220,8 @@ def led_to(location: str) -> Any:
 @pytest.mark.parametrize(
     ("asked", "faults", "reason", "message"),
     [
-        ({"id": "org/dogs"}, {}, "HUB_NOT_FOUND", "org/dogs: no dataset .* or it is private"),
-        ({"revision": "dev"}, {}, "HUB_NOT_FOUND", "org/cats: no dataset with a revision dev"),
+        ({"id": "org/dogs"}, {}, "HUB_NOT_FOUND", "no dataset .* or it is private"),
+        ({"revision": "dev"}, {}, "HUB_NOT_FOUND", "no dataset with a revision dev"),
         ({"folder": "none"}, {}, "HUB_NOT_FOUND", "no folder 'none'"),
         ({}, {"/resolve/": "gated"}, "HUB_GATED", "its licence must be accepted"),
         ({}, {"/revision/": "busy"}, "HUB_UNREACHABLE", "too much to do"),
@@ -231,8 +232,8 @@ def led_to(location: str) -> Any:
         ({}, {"/revision/": "led"}, "HUB_REFUSED", "example.com, which is not allowed"),
         ({}, {"/revision/": "no JSON"}, "HUB_DAMAGED", "not JSON"),
         ({}, {"/revision/": "no commit"}, "HUB_DAMAGED", "names no commit"),
-        ({}, {"/tree/": "no list"}, "HUB_DAMAGED", "list of files is none"),
-        ({}, {"/tree/": "odd list"}, "HUB_DAMAGED", "list of files is none"),
+        ({}, {"/tree/": "no list"}, "HUB_DAMAGED", "list of files is malformed"),
+        ({}, {"/tree/": "odd list"}, "HUB_DAMAGED", "list of files is malformed"),
         ({}, {"/cdn/": "other bytes"}, "HUB_DAMAGED", "not those that the Hub announced"),
         ({"folder": "parquet"}, {}, "HUB_DAMAGED", "parquet/train.parquet: "),
     ],

@@ -2,6 +2,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,6 @@ from hub_server import HubHandler, HubServer, hub_server
 from sfumato_datasets.hub_connection import MAX_REDIRECTS, HubConnection, origin_of
 from sfumato_datasets.hub_request import (
     HubCancelledError,
-    HubError,
     HubRefusedError,
     HubTooLargeError,
     HubUnreachableError,
@@ -61,7 +61,7 @@ def told(handler: HubHandler) -> None:
 
 
 def get(asking: HubConnection, url: str) -> bytes:
-    with asking, asking.get(url) as answer:
+    with closing(asking), asking.get(url) as answer:
         return b"".join(asking.chunks(answer))
 
 
@@ -77,21 +77,21 @@ def test_redirects_of_the_endpoint_to_itself_are_followed(hub: HubServer) -> Non
 @pytest.mark.parametrize(
     ("location", "message"),
     [
-        ("http://cdn.hf.co/a", "without https"),
-        ("https://cdn.hf.co:8443/a", "without https"),
+        ("http://cdn.hf.co/a", "not over https on port 443"),
+        ("https://cdn.hf.co:8443/a", "not over https on port 443"),
         ("https://example.com/a", "example.com, which is not allowed"),
         ("https://hf.co/a", "not allowed"),
         ("https://cdn.hf.co.example.com/a", "not allowed"),
         ("https://evilhf.co/a", "not allowed"),
         ("https://169.254.169.254/latest/meta-data", "not allowed"),
         ("https://[::1]/a", "not allowed"),
-        ("https://user@cdn.hf.co/a", "no address"),
-        ("https://huggingface.co:port/a", "no address"),
-        ("https:///a", "no address"),
-        ("file:///etc/passwd", "no address"),
-        ("ftp://huggingface.co/a", "no address"),
-        ("https://cdn.hf.co/\x7f", "no address"),
-        ("https://cdn.hf.co/" + "a" * 20_000, "no address"),
+        ("https://user@cdn.hf.co/a", "not a URL"),
+        ("https://huggingface.co:port/a", "not a URL"),
+        ("https:///a", "not a URL"),
+        ("file:///etc/passwd", "not a URL"),
+        ("ftp://huggingface.co/a", "not a URL"),
+        ("https://cdn.hf.co/\x7f", "not a URL"),
+        ("https://cdn.hf.co/" + "a" * 20_000, "not a URL"),
     ],
 )
 def test_where_the_hub_must_not_lead(hub: HubServer, location: str, message: str) -> None:
@@ -103,7 +103,7 @@ def test_where_the_hub_must_not_lead(hub: HubServer, location: str, message: str
 def test_another_port_of_the_same_host_is_another_origin(hub: HubServer) -> None:
     with hub_server() as other:
         hub.fault("/first", redirect(f"{other.url}/second"))
-        with pytest.raises(HubRefusedError, match="without https"):
+        with pytest.raises(HubRefusedError, match="not over https on port 443"):
             get(connection(hub.url), f"{hub.url}/first")
         assert other.requests == []
 
@@ -152,7 +152,7 @@ def test_the_address_that_was_checked_is_connected_to(
     assert connected == [("8.8.8.8", 443), ("2606:4700::1111", 443)]
 
 
-def test_it_leads_on_for_ever(hub: HubServer) -> None:
+def test_redirects_without_an_end(hub: HubServer) -> None:
     hub.fault("/a", *[redirect("/a")] * (MAX_REDIRECTS + 1))
     with pytest.raises(HubRefusedError, match="more than"):
         get(connection(hub.url), f"{hub.url}/a")
@@ -180,14 +180,16 @@ def test_the_name_of_the_host_is_that_of_its_certificate(
                 assert get(asking, f"{endpoint}/a") == b"hello"
                 assert hub.requests[-1][1]["Host"] == f"hub.test:{hub.port}"
             else:
-                with pytest.raises(HubUnreachableError, match=r"other\.test is not who"):
+                with pytest.raises(
+                    HubUnreachableError, match=r"no trusted TLS connection to other\.test"
+                ):
                     get(asking, f"{endpoint}/a")
         assert len(hub.requests) == 1
 
 
 def test_a_certificate_of_nobody(tmp_path: Path) -> None:
     with hub_server(tls=tls(Authority(tmp_path), "127.0.0.1")) as hub:
-        with pytest.raises(HubUnreachableError, match="not who it says"):
+        with pytest.raises(HubUnreachableError, match="no trusted TLS"):
             get(connection(hub.url), f"{hub.url}/a")
         assert hub.requests == []
 
@@ -217,8 +219,8 @@ def test_it_is_stopped_between_two_chunks(hub: HubServer, name: str) -> None:
     cancelled = threading.Event()
     hub.fault("/a", lambda handler: handler.give(200, bytes(3 << 20)))
     asking = connection(hub.url, cancelled=cancelled, monotonic=lambda: now, timeout_seconds=60.0)
-    kind: type[HubError] = HubTooLargeError if name == "time" else HubCancelledError
-    with asking, asking.get(f"{hub.url}/a") as answer:
+    kind: type[Exception] = HubTooLargeError if name == "time" else HubCancelledError
+    with closing(asking), asking.get(f"{hub.url}/a") as answer:
         chunks = asking.chunks(answer)
         assert next(chunks)
         if name == "cancelled":
@@ -231,7 +233,7 @@ def test_it_is_stopped_between_two_chunks(hub: HubServer, name: str) -> None:
             next(chunks)
 
 
-def test_origins() -> None:
+def test_origins_are_compared_by_scheme_host_and_port() -> None:
     assert origin_of("https://Hub.Test./a") == origin_of("https://hub.test:443/b")
     assert origin_of("https://hub.test") != origin_of("http://hub.test:443")
     assert origin_of("https://[2606:4700::1]/").host_header == "[2606:4700::1]"

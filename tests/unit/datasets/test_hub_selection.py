@@ -35,7 +35,7 @@ def test_images_with_what_describes_them() -> None:
     assert not selection.parquet
 
 
-def test_the_first_so_many_with_theirs() -> None:
+def test_max_samples_takes_the_first_images_with_their_captions() -> None:
     files = sizes("b/metadata.csv", "b/b.png", "b/b.txt", "a/a.png", "a/metadata.csv")
     selection = select_files(files, HubRequest(id="org/cats", max_samples=1))
     assert (selection.images, selection.sidecars) == (("a/a.png",), ())
@@ -47,6 +47,7 @@ def test_the_larger_of_images_and_parquet_is_the_dataset() -> None:
     parquet = sizes("data/train-00000-of-00001-0123456789abcdef.parquet", size_bytes=11)
     assert select_files({**preview, **parquet}, CATS).parquet == tuple(parquet)
     assert not select_files({**preview, **parquet}, CATS).images
+    assert select_files({**preview, **parquet}, CATS).num_left_out == 1
     annotations = sizes("annotations.parquet", size_bytes=9)
     assert select_files({**preview, **annotations}, CATS).images == ("preview.png",)
 
@@ -80,13 +81,15 @@ def test_the_parquet_of_a_split(paths: list[str], split: str, expected: list[int
     ],
 )
 def test_nothing_that_can_be_read(paths: list[str], split: str) -> None:
-    with pytest.raises(HubUnsupportedError, match="org/cats"):
+    with pytest.raises(HubUnsupportedError, match="lie"):
         select_files(sizes(*paths), HubRequest(id="org/cats", split=split))
 
 
 def test_nothing_at_all() -> None:
-    with pytest.raises(HubNotFoundError, match="no folder 'a'"):
+    with pytest.raises(HubNotFoundError, match="no file lies in a folder 'a'"):
         select_files({}, HubRequest(id="org/cats", folder="a"))
+    with pytest.raises(HubNotFoundError, match="no file lies there"):
+        select_files({}, CATS)
 
 
 def test_paths_that_lead_anywhere_but_down() -> None:

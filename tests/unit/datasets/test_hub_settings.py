@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from sfumato_chassis.config import ConfigError
 from sfumato_datasets.config import DatasetsConfig
 from sfumato_datasets.hub_request import HubGatedError, HubRefusedError
-from sfumato_datasets.hub_settings import hub_cache, hub_settings
+from sfumato_datasets.hub_settings import check_hub_settings, hub_cache, hub_settings
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,13 @@ def test_a_token_with_characters_that_no_token_has(token: str) -> None:
     with pytest.raises(HubGatedError) as refusal:
         hub_settings(DatasetsConfig(), {"HF_HOME": "/none", "HF_TOKEN": token})
     assert token not in str(refusal.value)
+
+
+def test_a_server_does_not_start_with_what_it_cannot_use() -> None:
+    check_hub_settings(DatasetsConfig(), {"HF_HOME": "/none"})
+    for environment in ({"HF_ENDPOINT": "http://mirror.example"}, {"HF_TOKEN": "a b"}):
+        with pytest.raises(ConfigError, match="datasets: "):
+            check_hub_settings(DatasetsConfig(), {"HF_HOME": "/none", **environment})
 
 
 def test_when_nothing_is_downloaded() -> None:

@@ -110,11 +110,11 @@ def test_truncation_and_flipped_bytes_end_in_rows_or_a_refusal(bench: ParquetBen
 def test_more_bytes_than_allowed(bench: ParquetBench) -> None:
     bench.write({"image": [b"x" * 100] * 1000, "text": ["y" * 100] * 1000})
     assert len(bench.extract(limits=ParquetLimits(max_bytes=100_000)).rows) == 1000
-    for limits in (
-        ParquetLimits(max_bytes=99_999),
-        ParquetLimits(max_bytes=100_000, max_text_bytes=100_000),
+    for limits, what in (
+        (ParquetLimits(max_bytes=99_999), "images"),
+        (ParquetLimits(max_bytes=100_000, max_text_bytes=100_000), "captions"),
     ):
-        with pytest.raises(ParquetTooLargeError, match="bytes"):
+        with pytest.raises(ParquetTooLargeError, match=what):
             bench.extract(limits=limits)
 
 

@@ -68,8 +68,9 @@ def grouped_by_walking(hashes: list[int], max_distance: int) -> list[list[int]]:
     return sorted(groups)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_groups_are_those_of_all_pairs(seed: int) -> None:
+@pytest.mark.parametrize("max_distance", [0, 1, 6, 31, 63, 70])
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_are_those_of_all_pairs(seed: int, max_distance: int) -> None:
     generator = random.Random(seed)
     hashes = [generator.getrandbits(64) for _ in range(40)]
     for _ in range(120):
@@ -78,7 +79,8 @@ def test_groups_are_those_of_all_pairs(seed: int) -> None:
             changed ^= 1 << bit
         hashes.append(changed)
     generator.shuffle(hashes)
-    assert near_duplicates(hashes, max_distance=6) == grouped_by_walking(hashes, 6)
+    found = near_duplicates(hashes, max_distance=max_distance)
+    assert found == grouped_by_walking(hashes, max_distance)
 
 
 def test_a_chain_is_one_group() -> None:
