@@ -95,7 +95,13 @@ async def test_kills_leave_no_trace_in_the_adapter(serve: ServeProcess, client: 
         assert resumed.status.attempt == 2
         counts = kinds(events)
         assert (counts["interrupted"], counts["resumed"]) == (1, 1)
-        assert resumed.num_steps_computed > STEPS, "steps ran after the restart"
+        begun_at = [
+            event.resumed.step for event in events if event.WhichOneof("event") == "resumed"
+        ]
+        assert SAVE_STEPS <= begun_at[0] < STEPS
+        # None where the kill came right after a checkpoint.
+        num_repeated = resumed.num_steps_computed - STEPS
+        assert 0 <= num_repeated <= SAVE_STEPS, "what came after the checkpoint ran again"
         assert same_files(resumed, unkilled)
 
 

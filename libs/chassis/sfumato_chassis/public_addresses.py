@@ -10,6 +10,11 @@ _TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
 """IPv4 behind a translator (RFC 6052)."""
 _LOCALLY_TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
 """The same for use inside one network (RFC 8215)."""
+_NOT_FOR_ALL: Final = (
+    ipaddress.ip_network("192.88.99.0/24"),  # relays of 6to4, deprecated by RFC 7526
+    ipaddress.ip_network("168.63.129.16/32"),  # one network's own services, though it looks public
+    ipaddress.ip_network("3fff::/20"),  # documentation (RFC 9637)
+)
 _COMPATIBLE: Final = ipaddress.IPv6Network("::/96")
 """IPv4-compatible addresses, deprecated by RFC 4291; `::` and `::1` lie among them."""
 
@@ -37,7 +42,12 @@ def is_public(address: str) -> bool:
 
 
 def _is_global(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    return address.is_global and not address.is_multicast and not address.is_reserved
+    return (
+        address.is_global
+        and not address.is_multicast
+        and not address.is_reserved
+        and not any(address in network for network in _NOT_FOR_ALL)
+    )
 
 
 def _carried(address: ipaddress.IPv6Address) -> tuple[ipaddress.IPv4Address, ...]:

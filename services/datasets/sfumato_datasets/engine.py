@@ -250,6 +250,9 @@ class ImportEngine:
             if failure is not None:
                 return failed_event(failure)
             if report.cancelled.is_set():
+                async with report.taking() as events:  # such as the commit at which it goes on
+                    if events:
+                        await self._append(job, events)
                 await end_attempt(self.jobs, job.name, job.owner, end_of)
         except SfumatoError as error:
             return failed_event(JobFailure.of(error))

@@ -5,7 +5,6 @@ of the import's own. Where the Hub does not answer, or nothing is to be download
 read, and the report says so.
 """
 
-import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -16,16 +15,20 @@ from typing import Protocol
 
 from sfumato_datasets.archive_files import ArchiveFiles, safe_parts, shared_folder
 from sfumato_datasets.archives import Member
+from sfumato_datasets.captions import DEFAULT_COLUMN
 from sfumato_datasets.folder_metadata import joined_metadata
 from sfumato_datasets.hub_cache import CachedFile, CachedRepository
 from sfumato_datasets.hub_connection import HubConnection
 from sfumato_datasets.hub_download import HubDownloads
 from sfumato_datasets.hub_listing import HubFile, file_url, find_commit, list_files
 from sfumato_datasets.hub_request import (
+    HubBusyError,
     HubError,
+    HubNotFoundError,
     HubRequest,
     HubTooLargeError,
     HubUnreachableError,
+    check_names,
 )
 from sfumato_datasets.hub_selection import Selection, select_files
 from sfumato_datasets.hub_settings import HubSettings
@@ -69,8 +72,8 @@ def open_hub_dataset(
     """The images of a dataset with what describes them, at one commit.
 
     Args:
-        staging: Folder of this import, made here; what an earlier attempt fetched is taken from it.
-            It is removed afterwards, unless the import was stopped and may go on.
+        staging: Folder of this import, made here and left to the caller to remove; what an earlier
+            attempt fetched is taken from it.
         report: Told the commit before anything else, and what is fetched.
 
     Raises:
@@ -80,9 +83,9 @@ def open_hub_dataset(
         OSError: There is no space.
     """
     staging.mkdir(parents=True, exist_ok=True)
-    try:
-        connection = HubConnection(settings, cancelled=report.cancelled)
-        with closing(connection), _naming(source):
+    with _naming(source):
+        check_names(source)
+        with closing(HubConnection(settings, cancelled=report.cancelled)) as connection:
             members = _members(
                 _Opening(
                     source=source,
@@ -92,10 +95,7 @@ def open_hub_dataset(
                     connection=connection,
                 )
             )
-        yield ArchiveFiles(members, json_sidecars=False)
-    finally:
-        if not report.cancelled.is_set():
-            shutil.rmtree(staging, ignore_errors=True)
+    yield ArchiveFiles(members, json_sidecars=False)
 
 
 @contextmanager
@@ -124,7 +124,7 @@ def _members(opening: _Opening) -> list[Member]:
             cancelled=opening.report.cancelled.is_set,
         )
     else:
-        members = _image_members(files, selection)
+        members = _image_members(files, selection, opening.source)
     return [*members, *(_member(path, None) for path in selection.unsafe)]
 
 
@@ -139,10 +139,13 @@ def _commit_files(opening: _Opening) -> _CommitFiles:
         return _CachedFiles(cached, opening)
     try:
         commit = find_commit(opening.connection, settings.endpoint, source)
-    except HubUnreachableError:
-        if not cached.is_there:
-            raise
-        return _CachedFiles(cached, opening)
+    except HubBusyError:
+        raise
+    except HubUnreachableError as error:
+        try:
+            return _CachedFiles(cached, opening)
+        except HubNotFoundError:
+            raise error from None
     opening.report.pinned(commit)
     files = list_files(opening.connection, settings.endpoint, source, commit)
     return _HubFiles(files, commit, opening, cached)
@@ -221,13 +224,17 @@ class _HubFiles:
             self._opening.report.fetched(self._num_bytes_fetched, self._num_bytes_to_fetch)
 
 
-def _image_members(files: _CommitFiles, selection: Selection) -> list[Member]:
+def _image_members(files: _CommitFiles, selection: Selection, source: HubRequest) -> list[Member]:
     beside = (*selection.images, *selection.sidecars)
     paths = (*beside, *selection.metadata)
     locations = files.locate(paths)
     members = {path: _member(path, locations[path]) for path in paths}
     shared = PurePosixPath(*shared_folder([safe_parts(path) or () for path in paths]))
-    metadata = joined_metadata([members[path] for path in selection.metadata], shared)
+    metadata = joined_metadata(
+        [members[path] for path in selection.metadata],
+        shared,
+        column=source.caption_column or DEFAULT_COLUMN,
+    )
     return [*(members[path] for path in beside), *metadata]
 
 

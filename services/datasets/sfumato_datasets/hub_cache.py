@@ -1,16 +1,12 @@
 """The Hugging Face Hub's cache on this machine, as its own library lays it out."""
 
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Final
 
 from sfumato_datasets.hub_listing import COMMIT, HubFile, is_whole
 from sfumato_datasets.hub_request import DEFAULT_REVISION, HubNotFoundError, HubRequest
-
-_REF: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +23,7 @@ class CachedRepository:
 
     Args:
         cache: Of all repositories.
+        source: What is asked of it, with names that were checked.
     """
 
     def __init__(self, cache: Path, source: HubRequest) -> None:
@@ -43,8 +40,6 @@ class CachedRepository:
         revision = self._source.revision or DEFAULT_REVISION
         commit = revision
         if COMMIT.fullmatch(revision) is None:
-            if _REF.fullmatch(revision) is None or ".." in revision:
-                raise HubNotFoundError(f"not a possible name of a revision: {revision!r}")
             try:
                 commit = (self._folder / "refs" / revision).read_text(encoding="ascii").strip()
             except (OSError, ValueError):
@@ -54,12 +49,9 @@ class CachedRepository:
         return commit
 
     def files(self, commit: str) -> Iterator[CachedFile]:
-        """What lies in the folder that was asked for. HubNotFoundError comes with the first of them."""
-        folder = PurePosixPath(self._source.folder)
-        if folder.is_absolute() or ".." in folder.parts:
-            raise HubNotFoundError(f"not a possible name of a folder: {self._source.folder!r}")
+        """What lies in the folder that was asked for."""
         snapshot = self._snapshot(commit)
-        for at, _, names in os.walk(snapshot / folder):
+        for at, _, names in os.walk(snapshot / self._source.folder.strip("/")):
             for name in names:
                 path = PurePosixPath(Path(at, name).relative_to(snapshot))
                 location = self._location(commit, str(path))

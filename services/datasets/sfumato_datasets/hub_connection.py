@@ -11,7 +11,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -28,6 +28,7 @@ from sfumato_datasets.hub_request import (
     HubUnreachableError,
 )
 from sfumato_datasets.hub_settings import HubSettings
+from sfumato_datasets.hub_sockets import CHECK_SECONDS, WatchedSockets
 from sfumato_datasets.notes import printable_name
 
 NUM_CONNECTIONS: Final = 8
@@ -36,10 +37,9 @@ MAX_REDIRECTS: Final = 8
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
 READ_TIMEOUT_SECONDS: Final = 30.0
 """Longest silence of a server."""
-CHECK_SECONDS: Final = 0.2
-"""How often a pause asks whether it is still wanted."""
 CHUNK_BYTES: Final = 1 << 20
 
+_REST_BYTES: Final = 1 << 14
 _URL: Final = re.compile(r"[!-~]{1,16384}")
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _PORTS: Final = {"http": 80, "https": 443}
@@ -112,15 +112,24 @@ class HubConnection:
         self._tls = ssl.create_default_context()
         self._pools: dict[tuple[Origin, str], urllib3.HTTPConnectionPool] = {}
         self._lock = threading.Lock()
+        self._sockets = WatchedSockets(self._is_wanted)
 
     def close(self) -> None:
         """Closes every connection."""
+        self._sockets.close()
         for pool in self._pools.values():
             pool.close()
 
     def abandon(self) -> None:
         """Ends what other threads still fetch."""
         self._abandoned.set()
+
+    def _is_wanted(self) -> bool:
+        try:
+            self.check()
+        except (HubCancelledError, HubTooLargeError):
+            return False
+        return True
 
     def check(self) -> None:
         """Raises HubCancelledError or, where the time is up, HubTooLargeError."""
@@ -153,10 +162,9 @@ class HubConnection:
                 if response.status not in _REDIRECTS or location is None:
                     yield Answer(response, is_of_endpoint=origin_of(url) == self._endpoint)
                     return
-                url = _followed(url, location)
+                url = followed(url, location)
             finally:
-                # Not read to its end, the connection cannot be used again.
-                response.close()
+                _finish(response)
         raise HubRefusedError(f"the Hub leads on more than {MAX_REDIRECTS} times")
 
     def chunks(self, answer: Answer) -> Iterator[bytes]:
@@ -171,8 +179,10 @@ class HubConnection:
             try:
                 chunk = answer.response.read1(CHUNK_BYTES)
             except HTTPError as error:
+                self.check()  # that may be what ended it
                 raise HubUnreachableError("the Hub broke off") from error
             if not chunk:
+                self.check()  # an end that was forced can look like one of its own
                 return
             yield chunk
 
@@ -198,9 +208,12 @@ class HubConnection:
             except (NewConnectionError, ConnectTimeoutError) as error:
                 failure = error  # the next address may answer
             except SSLError as error:
+                self.check()
                 raise HubUnreachableError(f"no trusted TLS connection to {origin.host}") from error
             except HTTPError as error:
+                self.check()
                 raise HubUnreachableError(f"{origin.host} does not answer") from error
+        self.check()
         raise HubUnreachableError(f"{origin.host} cannot be reached") from failure
 
     def _addresses(self, origin: Origin) -> Sequence[str]:
@@ -236,6 +249,7 @@ class HubConnection:
                         ssl_context=self._tls,
                         server_hostname=origin.host,  # whose certificate it must be
                     )
+                self._sockets.watch(pool)
                 self._pools[origin, address] = pool
             return self._pools[origin, address]
 
@@ -248,6 +262,7 @@ def origin_of(url: str) -> Origin:
             raise ValueError
         host = (parts.hostname or "").rstrip(".")
         port = parts.port or _PORTS[parts.scheme]
+        host.encode("idna")  # as the resolver does: no empty and no endless label
     except (ValueError, KeyError) as error:
         raise HubRefusedError(_NO_URL) from error
     if not host:
@@ -255,13 +270,21 @@ def origin_of(url: str) -> Origin:
     return Origin(parts.scheme, host, port)
 
 
-def _followed(url: str, location: str) -> str:
+def followed(url: str, location: str) -> str:
+    """Where a reference in the answer to `url` leads. Raises HubRefusedError for what is none."""
     if _URL.fullmatch(location) is None:
         raise HubRefusedError(_NO_URL)
     try:
         return urljoin(url, location)
     except ValueError as error:
         raise HubRefusedError(_NO_URL) from error
+
+
+def _finish(response: urllib3.BaseHTTPResponse) -> None:
+    """Reads what little is left, so that the connection can be used again; else it is closed."""
+    with suppress(HTTPError):
+        response.read(_REST_BYTES)
+    response.close()
 
 
 def _is_allowed(host: str, allowed: Sequence[str]) -> bool:

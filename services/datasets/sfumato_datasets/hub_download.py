@@ -17,7 +17,7 @@ from sfumato_datasets.hub_listing import (
 from sfumato_datasets.hub_request import HubDamagedError, HubUnreachableError
 
 _PART: Final = ".part"
-_CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-\d+/(\d+)")
+_CONTENT_RANGE: Final = re.compile(r"bytes ([0-9]{1,19})-[0-9]{1,19}/([0-9]{1,19})")
 _RANGE_NOT_THERE: Final = 416
 
 
@@ -63,7 +63,7 @@ class HubDownloads:
 
     def _fetch(self, file: HubFile) -> Path:
         whole = self._folder / file.key
-        if not is_whole(whole, file):
+        if not self._is_whole(whole, file):
             self._fetch_anew(file, whole.with_name(whole.name + _PART))
             whole.with_name(whole.name + _PART).replace(whole)
         self._on_bytes(file.key, file.size_bytes)
@@ -72,7 +72,7 @@ class HubDownloads:
     def _fetch_anew(self, file: HubFile, part: Path) -> None:
         """Fetches until the part is whole, or no try brings any further."""
         num_tries = 0
-        while not is_whole(part, file):
+        while not self._is_whole(part, file):
             num_bytes_held = _size_of(part)
             try:
                 self._fetch_rest(file, part, num_bytes_held)
@@ -80,7 +80,7 @@ class HubDownloads:
             except HubUnreachableError as error:
                 num_tries = 1 if _size_of(part) > num_bytes_held else num_tries + 1
                 if num_tries >= NUM_TRIES:
-                    raise HubUnreachableError(f"{file.path}: {error}") from error
+                    raise type(error)(f"{file.shown}: {error}") from error
                 self._connection.pause(pause_seconds(num_tries, error))
 
     def _fetch_rest(self, file: HubFile, part: Path, num_bytes_held: int) -> None:
@@ -100,22 +100,25 @@ class HubDownloads:
             if answer.status == 200:
                 num_bytes_held = 0
             elif not _is_range(answer, num_bytes_held, file.size_bytes):
-                raise HubDamagedError(f"{file.path}: the Hub sent another part than was asked for")
+                raise HubDamagedError(f"{file.shown}: the Hub sent another part than was asked for")
             self._write(answer, file, part, num_bytes_held)
         if _size_of(part) < file.size_bytes:
             raise HubUnreachableError("the Hub broke off")
-        if not is_whole(part, file):
+        if not self._is_whole(part, file):
             part.unlink()
             if num_bytes_held:  # what was there before may be to blame
                 raise HubUnreachableError("does not fit what was fetched before")
-            raise HubDamagedError(f"{file.path}: its bytes are not those that the Hub announced")
+            raise HubDamagedError(f"{file.shown}: its bytes are not those that the Hub announced")
+
+    def _is_whole(self, path: Path, file: HubFile) -> bool:
+        return is_whole(path, file, check=self._connection.check)
 
     def _write(self, answer: Answer, file: HubFile, part: Path, num_bytes_held: int) -> None:
         with part.open("ab" if num_bytes_held else "wb") as written:
             for chunk in self._connection.chunks(answer):
                 num_bytes_held += len(chunk)
                 if num_bytes_held > file.size_bytes:
-                    raise HubDamagedError(f"{file.path}: longer than the Hub announced")
+                    raise HubDamagedError(f"{file.shown}: longer than the Hub announced")
                 written.write(chunk)
                 written.flush()  # what is told is there, whatever ends this process
                 self._on_bytes(file.key, num_bytes_held)
@@ -130,7 +133,7 @@ def _check(answer: Answer, file: HubFile) -> None:
     if not answer.is_of_endpoint and answer.status in (401, 403):
         # The address that the Hub led to is good for minutes; the next try gets a new one.
         raise HubUnreachableError("the address that the Hub gave has expired")
-    refused = refusal_of(answer, f"{file.path}: the Hub no longer has it")
+    refused = refusal_of(answer, f"{file.shown}: the Hub no longer has it")
     if refused is not None:
         raise refused
 

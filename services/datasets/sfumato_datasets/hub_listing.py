@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import quote, urljoin
+from urllib.parse import quote
 
-from sfumato_datasets.hub_connection import CHUNK_BYTES, Answer, HubConnection
+from sfumato_datasets.hub_connection import CHUNK_BYTES, Answer, HubConnection, followed
 from sfumato_datasets.hub_request import (
     DEFAULT_REVISION,
+    HubBusyError,
     HubDamagedError,
     HubError,
     HubGatedError,
@@ -23,11 +24,11 @@ from sfumato_datasets.hub_request import (
     HubTooLargeError,
     HubUnreachableError,
 )
+from sfumato_datasets.notes import printable_name
 
 COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _GIT_SHA1: Final = COMMIT
 MAX_FILES: Final = 1_000_000
-MAX_PAGES: Final = 10_000
 MAX_PAGE_BYTES: Final = 16 << 20
 NUM_TRIES: Final = 5
 FIRST_PAUSE_SECONDS: Final = 0.5
@@ -56,13 +57,18 @@ class HubFile:
     git_sha1: str | None
 
     @property
+    def shown(self) -> str:
+        """The path, as a message can hold it."""
+        return printable_name(self.path)
+
+    @property
     def key(self) -> str:
         """The same for equal contents alone, and usable as the name of a file."""
         return f"sha256-{self.sha256}" if self.sha256 else f"git-{self.git_sha1}"
 
 
-def is_whole(path: Path, file: HubFile) -> bool:
-    """Whether a regular file lies there whose bytes are those of `file`."""
+def is_whole(path: Path, file: HubFile, *, check: Callable[[], None] = lambda: None) -> bool:
+    """Whether a regular file lies there whose bytes are those of `file`; `check` may end the reading."""
     if not path.is_file() or path.stat().st_size != file.size_bytes:
         return False
     digest = hashlib.sha256()
@@ -72,6 +78,7 @@ def is_whole(path: Path, file: HubFile) -> bool:
         digest.update(f"blob {file.size_bytes}\0".encode("ascii"))
     with path.open("rb") as read:
         while chunk := read.read(CHUNK_BYTES):
+            check()
             digest.update(chunk)
     return digest.hexdigest() == (file.sha256 or file.git_sha1)
 
@@ -84,6 +91,8 @@ def find_commit(connection: HubConnection, endpoint: str, source: HubRequest) ->
     commit = document.get("sha") if isinstance(document, dict) else None
     if not isinstance(commit, str) or COMMIT.fullmatch(commit) is None:
         raise HubDamagedError("the Hub names no commit")
+    if COMMIT.fullmatch(revision) is not None and commit != revision:
+        raise HubDamagedError("the Hub names another commit than was asked for")
     return commit
 
 
@@ -91,19 +100,26 @@ def list_files(
     connection: HubConnection, endpoint: str, source: HubRequest, commit: str
 ) -> list[HubFile]:
     """All files of a commit in the folder that was asked for, and below it. Raises HubError."""
-    folder = quote(source.folder.strip("/"), safe="/")
+    within = source.folder.strip("/")
+    folder = quote(within, safe="/")
     base = f"{endpoint}/api/datasets/{source.id}/tree/{commit}"
     url: str | None = f"{base}/{folder}?recursive=true" if folder else f"{base}?recursive=true"
     files: list[HubFile] = []
-    for _ in range(MAX_PAGES):
-        if url is None:
-            return files
+    asked: set[str] = set()
+    while url is not None:
+        if url in asked:
+            raise HubDamagedError("the Hub's list of files leads back to itself")
+        asked.add(url)
         page, following = _document(connection, url, f"no folder {source.folder!r}")
+        if following is not None and not page:
+            raise HubDamagedError("the Hub's list of files has an empty page")
         files += _page(page)
         if len(files) > MAX_FILES:
-            break
-        url = None if following is None else urljoin(url, following)
-    raise HubTooLargeError(f"more than {MAX_FILES} files")
+            raise HubTooLargeError(f"more than {MAX_FILES} files")
+        url = None if following is None else followed(url, following)
+    if within and not all(file.path.startswith(f"{within}/") for file in files):
+        raise HubDamagedError("the Hub lists files of another folder")
+    return files
 
 
 def file_url(endpoint: str, source: HubRequest, commit: str, file: HubFile) -> str:
@@ -144,15 +160,19 @@ def refusal_of(answer: Answer, absent: str) -> HubError | None:
             return HubNotFoundError(absent)
         case 401:
             return HubNotFoundError(
-                f"{absent}, or it is private and the server has no token for it"
+                f"{absent}, or it is private and the server has no token that opens it"
             )
         case 403:
             return HubGatedError("the Hub gives this server no access")
-        case 429 | 503:
+        case 429:
             after = answer.header("Retry-After")
             seconds = float(after) if _SECONDS.fullmatch(after) else 0.0
             pause = min(seconds, _MAX_PAUSE_SECONDS)
-            return HubUnreachableError("the Hub has too much to do", pause)
+            return HubBusyError("the Hub has too much to do", pause)
+        case status if 400 <= status < 500 and status != 408:
+            return HubNotFoundError(f"the Hub does not give it, with status {status}")
+        case status if status < 400:
+            return HubDamagedError(f"the Hub answers with status {status}")
     return HubUnreachableError(f"the Hub answers with status {answer.status}")
 
 
@@ -206,7 +226,7 @@ def _file(entry: Mapping[str, Any]) -> HubFile:
         )
     if (
         not isinstance(file.path, str)
-        or not isinstance(file.size_bytes, int)
+        or type(file.size_bytes) is not int  # which excludes a bool
         or file.size_bytes < 0
     ):
         raise ValueError

@@ -1,11 +1,19 @@
 """What an import asks of the Hugging Face Hub, and what the Hub does not give."""
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar, Final
+
+from sfumato_datasets.notes import printable_name
 
 DEFAULT_ENDPOINT: Final = "https://huggingface.co"
 DEFAULT_REVISION: Final = "main"
 DEFAULT_SPLIT: Final = "train"
+MAX_IMAGES: Final = 100_000
+"""Of one import from the Hub: as many as the entries of an archive."""
+
+# What git takes as the name of a branch or a tag, https://git-scm.com/docs/git-check-ref-format.
+_REVISION: Final = re.compile(r"[^\x00-\x20\x7f~^:?*\[\\]{1,255}")
 
 
 class HubError(Exception):
@@ -15,6 +23,7 @@ class HubError(Exception):
 
     HubError
     ├── HubUnreachableError
+    │   └── HubBusyError
     ├── HubNotFoundError
     ├── HubGatedError
     ├── HubUnsupportedError
@@ -38,6 +47,10 @@ class HubUnreachableError(HubError):
     def __init__(self, message: str, pause_seconds: float = 0.0) -> None:
         super().__init__(message)
         self.pause_seconds = pause_seconds
+
+
+class HubBusyError(HubUnreachableError):
+    """The Hub answers, and wants to be asked later."""
 
 
 class HubNotFoundError(HubError):
@@ -101,3 +114,23 @@ class HubRequest:
     image_column: str | None = None
     caption_column: str | None = None
     max_samples: int | None = None
+
+
+def check_names(asked: HubRequest) -> None:
+    """Refuses what no dataset, revision or folder is called, before anything is asked for it.
+
+    Raises:
+        HubNotFoundError: What it has of `..`, or of what git and the Hub do not take, leads elsewhere.
+    """
+    if "--" in asked.id or ".." in asked.id:
+        raise HubNotFoundError("no dataset can have that id")
+    revision = asked.revision or DEFAULT_REVISION
+    if _REVISION.fullmatch(revision) is None or not _leads_down(revision):
+        raise HubNotFoundError(f"no revision can be called {printable_name(revision)}")
+    if asked.folder.strip("/") and not _leads_down(asked.folder.strip("/")):
+        raise HubNotFoundError(f"no folder can be called {printable_name(asked.folder)}")
+
+
+def _leads_down(path: str) -> bool:
+    parts = path.split("/")
+    return path.isprintable() and "\\" not in path and not {"", ".", ".."}.intersection(parts)

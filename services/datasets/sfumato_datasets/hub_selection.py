@@ -1,6 +1,5 @@
 """Which files of a dataset of the Hub an import reads, decided from their paths and sizes."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -9,26 +8,22 @@ from typing import Final
 from sfumato_datasets.archive_files import safe_parts, system_part
 from sfumato_datasets.captions import METADATA_SOURCES
 from sfumato_datasets.hub_request import (
-    DEFAULT_SPLIT,
+    MAX_IMAGES,
     HubNotFoundError,
     HubRequest,
+    HubTooLargeError,
     HubUnsupportedError,
 )
+from sfumato_datasets.hub_splits import files_of_split
+from sfumato_datasets.names import collision_key, is_unicode
+from sfumato_datasets.notes import printable_name
 from sfumato_imaging.formats import SUFFIXES
 
+_MAX_PATH_CHARACTERS: Final = 1024
 _SIDECARS: Final = (".txt", ".caption")
 _METADATA: Final = tuple(source.value for source in METADATA_SOURCES)
-_OTHER_SPLITS: Final = (
-    "test",
-    "testing",
-    "eval",
-    "evaluation",
-    "validation",
-    "valid",
-    "val",
-    "dev",
-)
 _REPOSITORY_FILES: Final = (
+    ".gitattributes",
     "readme.md",
     "license",
     "license.md",
@@ -44,7 +39,7 @@ class Selection:
     Attributes:
         unsafe: Paths that lead anywhere but down; none of them is fetched.
         num_left_out: Images beside Parquet; of a folder of images, files that are neither images nor
-            captions, without those that every repository has.
+            describe any, without those that every repository has.
     """
 
     images: tuple[str, ...] = ()
@@ -66,67 +61,70 @@ def select_files(sizes: Mapping[str, int], source: HubRequest) -> Selection:
     Raises:
         HubNotFoundError: No file lies there.
         HubUnsupportedError: Neither images nor Parquet of that split.
+        HubTooLargeError: More images than are imported at once.
     """
     if not sizes:
-        where = f"in a folder {source.folder!r}" if source.folder else "there"
+        where = f"in a folder {printable_name(source.folder)}" if source.folder else "there"
         raise HubNotFoundError(f"no file lies {where}")
-    unsafe = sorted(path for path in sizes if safe_parts(path) is None)
-    paths = sorted(path for path in sizes if safe_parts(path) and system_part(path) is None)
+    unsafe = sorted(path for path in sizes if not _is_safe(path))
+    hidden = [path for path in sizes if _is_safe(path) and system_part(path) is not None]
+    paths = sorted(path for path in sizes if _is_safe(path) and system_part(path) is None)
     images = [path for path in paths if _suffix(path) in SUFFIXES]
     parquet = [path for path in paths if _suffix(path) == ".parquet"]
     if not images and not parquet and not unsafe:
         raise HubUnsupportedError("neither images nor Parquet lie there")
+    if len(unsafe) > MAX_IMAGES:
+        raise HubTooLargeError(f"more than {MAX_IMAGES} files have names that cannot be used")
     if _total(sizes, parquet) > _total(sizes, images):
         return Selection(
-            parquet=tuple(_of_split(parquet, source)),
+            parquet=tuple(files_of_split(parquet, source.split)),
             unsafe=tuple(unsafe),
             num_left_out=len(images),
         )
-    return _image_folder(paths, images[: source.max_samples], unsafe)
-
-
-def _image_folder(paths: Sequence[str], images: Sequence[str], unsafe: Sequence[str]) -> Selection:
-    stems = {PurePosixPath(path).with_suffix("") for path in images}
-    folders = {folder for path in images for folder in PurePosixPath(path).parents}
-    sidecars = [
-        path
-        for path in paths
-        if _suffix(path) in _SIDECARS and PurePosixPath(path).with_suffix("") in stems
-    ]
-    metadata = [
-        path
-        for path in paths
-        if PurePosixPath(path).name in _METADATA and PurePosixPath(path).parent in folders
-    ]
-    others = (
-        path
-        for path in paths
-        if not (_suffix(path) in (*SUFFIXES, *_SIDECARS) or PurePosixPath(path).name in _METADATA)
-    )
+    wanted = images[: source.max_samples]
+    if len(wanted) > MAX_IMAGES:
+        raise HubTooLargeError(
+            f"{len(wanted)} images, of which this server imports at most {MAX_IMAGES} at once"
+        )
+    sidecars, metadata = _beside(paths, wanted)
+    used = {*images, *(path for group in _beside(paths, images) for path in group)}
     return Selection(
-        images=tuple(images),
-        sidecars=tuple(sidecars),
-        metadata=tuple(metadata),
+        images=tuple(wanted),
+        sidecars=sidecars,
+        metadata=metadata,
         unsafe=tuple(unsafe),
-        num_left_out=sum(1 for path in others if path.lower() not in _REPOSITORY_FILES),
+        num_left_out=sum(
+            1 for path in (*paths, *hidden) if path not in used and not _is_usual(path)
+        ),
     )
 
 
-def _of_split(parquet: Sequence[str], source: HubRequest) -> Sequence[str]:
-    """The Parquet files whose paths name the split; where none names any, those are the default's."""
-    named = [path for path in parquet if _names(path, source.split)]
-    if not named and source.split == DEFAULT_SPLIT:
-        named = [
-            path for path in parquet if not any(_names(path, split) for split in _OTHER_SPLITS)
-        ]
-    if not named:
-        raise HubUnsupportedError(f"no Parquet of a split {source.split!r} lies there")
-    return named
+def _is_safe(path: str) -> bool:
+    """Whether a path leads down, and can be asked for."""
+    return len(path) <= _MAX_PATH_CHARACTERS and is_unicode(path) and safe_parts(path) is not None
 
 
-def _names(path: str, split: str) -> bool:
-    """Whether a path has the split as a word of its own, between `-._ /`, digits and its ends."""
-    return re.search(rf"(?<![^-._ 0-9/]){re.escape(split)}(?![^-._ 0-9/])", path) is not None
+def _beside(paths: Sequence[str], images: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The sidecars of images, and the metadata files in their folders and above."""
+    stems = {_stem_key(path) for path in images}
+    folders = {folder for path in images for folder in PurePosixPath(path).parents}
+    return (
+        tuple(path for path in paths if _suffix(path) in _SIDECARS and _stem_key(path) in stems),
+        tuple(
+            path
+            for path in paths
+            if PurePosixPath(path).name in _METADATA and PurePosixPath(path).parent in folders
+        ),
+    )
+
+
+def _stem_key(path: str) -> str:
+    """What an image and its sidecars share, as in an import, with their folder."""
+    return collision_key(str(PurePosixPath(path).with_suffix("")))
+
+
+def _is_usual(path: str) -> bool:
+    return path.lower() in _REPOSITORY_FILES
 
 
 def _suffix(path: str) -> str:

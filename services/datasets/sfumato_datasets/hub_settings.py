@@ -13,6 +13,7 @@ from sfumato_datasets.config import DatasetsConfig
 from sfumato_datasets.hub_request import DEFAULT_ENDPOINT, HubGatedError, HubRefusedError
 
 _TRUE: Final = ("1", "ON", "YES", "TRUE")
+_URL: Final = re.compile(r"[!-~]{1,2048}")
 _TOKEN: Final = re.compile(r"[!-~]{1,1024}")
 _MAX_TOKEN_FILE_BYTES: Final = 4096
 
@@ -70,13 +71,21 @@ def hub_cache(environment: Mapping[str, str]) -> Path:
     """The Hub's cache on this machine."""
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if environment.get(name):
-            return Path(environment[name]).expanduser()
+            return _of_home(environment[name])
     return _hub_home(environment) / "hub"
 
 
 def _hub_home(environment: Mapping[str, str]) -> Path:
     shared = environment.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(environment.get("HF_HOME") or f"{shared}/huggingface").expanduser()
+    return _of_home(environment.get("HF_HOME") or f"{shared}/huggingface")
+
+
+def _of_home(path: str) -> Path:
+    """The path; where it begins with a home that is not known, one at which nothing lies."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path("/nonexistent")
 
 
 def _endpoint(configured: str) -> str:
@@ -84,6 +93,8 @@ def _endpoint(configured: str) -> str:
     try:
         parts = urlsplit(endpoint)
         host, _ = parts.hostname or "", parts.port
+        if _URL.fullmatch(endpoint) is None or parts.fragment:
+            raise ValueError
     except ValueError:
         host = ""
     if not host or parts.scheme not in ("http", "https") or parts.username or parts.query:
@@ -100,7 +111,7 @@ def _token(environment: Mapping[str, str]) -> str:
     if _is_on(environment, "HF_HUB_DISABLE_IMPLICIT_TOKEN"):
         return ""
     named = environment.get("HF_TOKEN_PATH")
-    path = Path(named).expanduser() if named else _hub_home(environment) / "token"
+    path = _of_home(named) if named else _hub_home(environment) / "token"
     try:
         with path.open("rb") as file:
             read = file.read(_MAX_TOKEN_FILE_BYTES)

@@ -86,17 +86,25 @@ def set_fence(connection: Connection, record: ImportRecord, fence: int) -> Impor
 def project_import(connection: Connection, job: Job, events: Sequence[Event]) -> None:
     """Keeps an import's row in line with its log; its end gives the dataset free."""
     values: dict[str, Any] = {}
-    num_notes = sum(1 for event in events if event.kind == "note")
-    if num_notes:
-        values["num_notes"] = imports.c.num_notes + num_notes
+    num_notes: int = 0
+    begins_anew = False
     for event in events:
         match event.kind:
+            case "started":
+                begins_anew = True
+                num_notes = 0
+            case "note":
+                num_notes += 1
             case "progress":
                 values |= event.data
             case "revision_pinned":
                 values["source"] = pinned(get_import(connection, job.name), event.data["revision"])
             case "succeeded":
                 values["version_number"] = event.data["number"]
+    if begins_anew:
+        values["num_notes"] = num_notes
+    elif num_notes:
+        values["num_notes"] = imports.c.num_notes + num_notes
     if values:
         connection.execute(update(imports).where(imports.c.job == job.name).values(**values))
     if job.state in ENDED:

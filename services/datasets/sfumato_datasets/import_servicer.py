@@ -99,7 +99,9 @@ def select_import(
     version = storage.find_version_by(connection, job.name) if made else None
     notes: Sequence[Event] = ()
     if with_notes and record.num_notes:
-        notes = select_events(connection, job.name, 0, kind="note", limit=MAX_NOTES)
+        # Each attempt says again what holds of a file.
+        begun = select_events(connection, job.name, 0, kind="started")[-1].sequence
+        notes = select_events(connection, job.name, begun, kind="note", limit=MAX_NOTES)
     return messages.import_message(job, record, version, notes)
 
 

@@ -15,6 +15,7 @@ MAX_FILE_NAME_BYTES: Final = 255
 SEPARATOR: Final = "__"
 """Stands for each separator in the names of files that lie in folders."""
 
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 _DATASET_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,127}")
 _FORBIDDEN_CHARACTERS: Final = frozenset('/\\:*?"<>|')
 _FORBIDDEN_CATEGORIES: Final = ("Cc", "Cs", "Zl", "Zp")
@@ -76,6 +77,11 @@ def check_file_name(name: str) -> None:
     if name.startswith(" "):
         raise UnsafeNameError("must not begin with a space")
     _check_ending_and_device(name, UnsafeNameError)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether text survives UTF-8: no half of a surrogate pair stands alone in it."""
+    return text.isascii() or _SURROGATE.search(text) is None
 
 
 def collision_key(name: str) -> str:

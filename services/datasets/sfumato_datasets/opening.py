@@ -29,6 +29,7 @@ class SourceOpener:
 
     def __init__(self, platform: Platform, config: DatasetsConfig) -> None:
         self._config = config
+        self._draining = platform.draining
         self._blobs = platform.blobs.folder
         self._staging = Staging(platform.data_dir)
 
@@ -57,6 +58,14 @@ class SourceOpener:
             with open_archives(archives, spool_folder=spool, cancelled=cancelled) as files:
                 yield files
         elif "hub" in record.source:
+            with self._hub_dataset(record, report) as files:
+                yield files
+        else:
+            yield UploadedFiles(record.uploads, self._read_blob)
+
+    @contextmanager
+    def _hub_dataset(self, record: ImportRecord, report: Report) -> Iterator[SourceFiles]:
+        try:
             with open_hub_dataset(
                 HubRequest(**{**record.source["hub"], "caption_column": record.caption_column}),
                 settings=hub_settings(self._config, os.environ),
@@ -64,8 +73,10 @@ class SourceOpener:
                 report=report,
             ) as files:
                 yield files
-        else:
-            yield UploadedFiles(record.uploads, self._read_blob)
+        finally:
+            # After a drain it goes on with what it fetched.
+            if not self._draining.is_set():
+                self._staging.remove([record.job])
 
     @contextmanager
     def _folder(self, path: str) -> Iterator[SourceFiles]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, BinaryIO, ClassVar, Final
 
-from sfumato_datasets.captions import MAX_METADATA_ROWS
+from sfumato_datasets.captions import MAX_METADATA_BYTES, MAX_METADATA_ROWS
 from sfumato_datasets.reader_environment import reader_environment
 
 READY: Final = {"ready": True}
@@ -98,7 +98,7 @@ class ParquetLimits:
     """
 
     max_bytes: int
-    max_text_bytes: int = 256 << 20
+    max_text_bytes: int = MAX_METADATA_BYTES
     max_rows: int = MAX_METADATA_ROWS
     memory_limit_bytes: int = 4 << 30
     timeout_seconds: float = 3600.0
@@ -127,11 +127,16 @@ class ParquetRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExtractedRows:
-    """All rows that were asked for, in order, and the column that their images came from."""
+    """All rows that were asked for, in order, and the column that their images came from.
+
+    Attributes:
+        text_bytes: That they took as lines of JSON.
+    """
 
     rows: tuple[ParquetRow, ...]
     has_caption_column: bool
     image_column: str
+    text_bytes: int
 
 
 def extract_rows(
@@ -231,7 +236,7 @@ def _result(index: IO[bytes], status: int, pack_bytes: int, limits: ParquetLimit
         if isinstance(document, dict):
             if "reason" in document:
                 raise _refusal(document)
-            return _complete(tuple(rows), document, offset == pack_bytes)
+            return _complete(tuple(rows), document, offset == pack_bytes, index.tell())
         if len(rows) == limits.max_rows:
             break
         rows.append(_row(document, offset))
@@ -259,7 +264,7 @@ def _row(document: Any, offset: int) -> ParquetRow:
 
 
 def _complete(
-    rows: tuple[ParquetRow, ...], document: dict[str, Any], fills_pack: bool
+    rows: tuple[ParquetRow, ...], document: dict[str, Any], fills_pack: bool, text_bytes: int
 ) -> ExtractedRows:
     image_column = document.get("image_column")
     if not fills_pack or not isinstance(image_column, str):
@@ -268,6 +273,7 @@ def _complete(
         rows=rows,
         has_caption_column=document.get("has_caption_column") is True,
         image_column=image_column,
+        text_bytes=text_bytes,
     )
 
 

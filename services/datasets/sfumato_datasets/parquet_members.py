@@ -9,8 +9,14 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from sfumato_datasets.archives import Member
-from sfumato_datasets.captions import DEFAULT_COLUMN, TAGS_COLUMN, CaptionSource
+from sfumato_datasets.captions import (
+    DEFAULT_COLUMN,
+    MAX_METADATA_BYTES,
+    TAGS_COLUMN,
+    CaptionSource,
+)
 from sfumato_datasets.hub_request import (
+    MAX_IMAGES,
     HubCancelledError,
     HubDamagedError,
     HubError,
@@ -18,7 +24,8 @@ from sfumato_datasets.hub_request import (
     HubTooLargeError,
     HubUnsupportedError,
 )
-from sfumato_datasets.names import UnsafeNameError, check_file_name, stem_key
+from sfumato_datasets.names import UnsafeNameError, check_file_name, is_unicode, stem_key
+from sfumato_datasets.notes import printable_name
 from sfumato_datasets.parquet import (
     ParquetCancelledError,
     ParquetDamagedError,
@@ -32,6 +39,13 @@ from sfumato_datasets.parquet import (
 )
 from sfumato_datasets.sources import FileKind, FileUnreadableError
 from sfumato_imaging.formats import FILE_SUFFIXES, MEDIA_TYPES, SUFFIXES, recognise
+
+MAX_EMPTY_ROWS: Final = 1000
+"""Rows without an image, each of which has a note, of one import."""
+MAX_RATIO: Final = 100
+"""Bytes of images for each byte of the file, as of an archive; images are compressed already."""
+MIN_EXTRACTED_BYTES: Final = 1 << 20
+"""That a file may hold whatever its own size."""
 
 _HUB_ERRORS: Final[Mapping[type[ParquetError], type[HubError]]] = {
     ParquetUnsupportedError: HubUnsupportedError,
@@ -78,16 +92,65 @@ def parquet_members(
         ParquetStartError: The reader does not start.
         OSError: There is no space.
     """
-    rows: list[_PackedRow] = []
     column = source.caption_column or DEFAULT_COLUMN
-    has_column = False
-    for number, path in enumerate(paths):
-        missing = None if source.max_samples is None else source.max_samples - len(rows)
-        if missing == 0:
+    extraction = _Extraction(
+        source, column, staging=staging, max_bytes=max_bytes, cancelled=cancelled
+    )
+    # Together where all of them are needed, so that they are fetched side by side.
+    locations = locate(paths) if source.max_samples is None else {}
+    for path in paths:
+        if extraction.is_complete:
             break
-        location = locate([path])[path]
-        pack = staging / f"images-{number}"
+        extraction.add(path, (locations or locate([path]))[path])
+    rows = extraction.rows
+    names = _names(rows, source.split)
+    images = [
+        Member(path=name, kind=FileKind.FILE, read=partial(_read, each))
+        for name, each in zip(names, rows, strict=True)
+    ]
+    described = partial(_metadata, names, rows, column if extraction.has_column else None)
+    metadata = CaptionSource.METADATA_JSONL.value
+    return [*images, Member(path=metadata, kind=FileKind.FILE, read=described)]
+
+
+class _Extraction:
+    """Takes the rows out of one file after another, within limits that hold for all together."""
+
+    def __init__(
+        self,
+        source: HubRequest,
+        column: str,
+        *,
+        staging: Path,
+        max_bytes: int,
+        cancelled: Callable[[], bool],
+    ) -> None:
+        self.rows: list[_PackedRow] = []
+        self.has_column = False
+        self._source = source
+        self._column = column
+        self._staging = staging
+        self._cancelled = cancelled
+        self._num_files = 0
+        self._bytes_left = max_bytes
+        self._text_bytes_left = MAX_METADATA_BYTES
+        self._empty_rows_left = MAX_EMPTY_ROWS
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there are as many rows as were asked for."""
+        return self._num_missing == 0
+
+    @property
+    def _num_missing(self) -> int | None:
+        wanted = self._source.max_samples
+        return None if wanted is None else max(0, wanted - len(self.rows))
+
+    def add(self, path: str, location: Path | None) -> None:
+        """Takes the rows of one more file. Raises HubError, HubCancelledError, OSError."""
+        pack = self._staging / f"images-{self._num_files}"
         pack.unlink(missing_ok=True)  # of an attempt that was broken off
+        self._num_files += 1
         with _naming(path):
             if location is None:
                 raise ParquetDamagedError("the cache has no file there")
@@ -95,21 +158,41 @@ def parquet_members(
                 location,
                 pack,
                 ParquetQuery(
-                    image_column=source.image_column, caption_column=column, max_rows=missing
+                    image_column=self._source.image_column,
+                    caption_column=self._column,
+                    max_rows=self._num_missing,
                 ),
-                ParquetLimits(max_bytes=max_bytes - sum(each.row.size_bytes for each in rows)),
-                cancelled=cancelled,
+                self._limits(location.stat().st_size),
+                cancelled=self._cancelled,
             )
-        has_column = has_column or extracted.has_caption_column
-        rows += (_PackedRow(row=row, pack=pack) for row in extracted.rows)
-    names = _names(rows, source.split)
-    images = [
-        Member(path=name, kind=FileKind.FILE, read=partial(_read, each))
-        for name, each in zip(names, rows, strict=True)
-    ]
-    described = partial(_metadata, names, rows, column if has_column else None)
-    metadata = CaptionSource.METADATA_JSONL.value
-    return [*images, Member(path=metadata, kind=FileKind.FILE, read=described)]
+            self._check(extracted.rows)
+        self.has_column = self.has_column or extracted.has_caption_column
+        self._text_bytes_left -= extracted.text_bytes
+        self._bytes_left -= sum(row.size_bytes for row in extracted.rows)
+        self.rows += (_PackedRow(row=row, pack=pack) for row in extracted.rows)
+
+    def _limits(self, file_bytes: int) -> ParquetLimits:
+        most = max(MIN_EXTRACTED_BYTES, MAX_RATIO * file_bytes)
+        return ParquetLimits(
+            max_bytes=min(self._bytes_left, most),
+            max_text_bytes=self._text_bytes_left,
+            max_rows=MAX_IMAGES - len(self.rows),
+        )
+
+    def _check(self, rows: Sequence[ParquetRow]) -> None:
+        """Raises ParquetUnsupportedError for rows of which no sample can be made."""
+        self._empty_rows_left -= sum(1 for row in rows if row.size_bytes == 0)
+        if self._empty_rows_left < 0:
+            raise ParquetUnsupportedError(f"more than {MAX_EMPTY_ROWS} rows have no image")
+        for number, row in enumerate(rows, start=1):
+            captions = row.caption if isinstance(row.caption, list) else [row.caption]
+            if not all(map(_is_text, captions)):
+                shown = printable_name(self._column)
+                raise ParquetUnsupportedError(f"column {shown} holds no UTF-8 text in row {number}")
+
+
+def _is_text(caption: object) -> bool:
+    return caption is None or (isinstance(caption, str) and is_unicode(caption))
 
 
 @contextmanager
@@ -121,7 +204,7 @@ def _naming(path: str) -> Iterator[None]:
     except ParquetError as error:
         if type(error) not in _HUB_ERRORS:
             raise
-        raise _HUB_ERRORS[type(error)](f"{path}: {error}") from error
+        raise _HUB_ERRORS[type(error)](f"{printable_name(path)}: {error}") from error
 
 
 def _names(rows: Sequence[_PackedRow], split: str) -> list[str]:

@@ -159,7 +159,6 @@ async def test_a_cancelled_import_leaves_nothing(hub: HubServer, tmp_path: Path)
         go_on.set()
         end = await finished(server.stubs, name)
         assert end.status.state == job_pb2.JOB_STATE_CANCELLED
-        await server.service.maintain()
         assert list((tmp_path / "data" / "staging").iterdir()) == []
 
 

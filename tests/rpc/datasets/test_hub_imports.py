@@ -18,6 +18,7 @@ from hub_server import HubServer
 from pictures import picture
 from sfumato.datasets.v1 import datasets_pb2, export_pb2, imports_pb2, versions_pb2
 from sfumato.job.v1 import errors_pb2, job_pb2
+from sfumato_datasets import engine
 
 
 async def test_a_folder_of_images_with_its_captions(
@@ -56,9 +57,10 @@ async def test_a_branch_that_moves_meanwhile(hub_client: Running, hub: HubServer
 
 
 async def test_a_stopped_import_goes_on_at_its_commit_with_what_it_has(
-    hub: HubServer, tmp_path: Path
+    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sha = hub.dataset(CATS).commit(image_folder())
+    monkeypatch.setattr(engine, "REPORT_SECONDS", 3600.0)  # what it says when it stops must do
+    sha = hub.dataset(CATS).commit({**image_folder(), "data/clip.mp4": b"a clip"})
     asked, go_on = threading.Event(), threading.Event()
 
     def fetched() -> list[str]:
@@ -90,6 +92,7 @@ async def test_a_stopped_import_goes_on_at_its_commit_with_what_it_has(
         end = await finished(second.stubs, name)
         assert end.status.state == job_pb2.JOB_STATE_SUCCEEDED, end.status.error
         assert (end.hub.revision, end.status.attempt) == (sha, 2)
+        assert [note.reason for note in end.notes] == ["FILES_LEFT_OUT", "SUFFIX_WRONG"]
         assert (await samples(second.stubs))["b.png"] == "picture 1"
     assert len(hub.paths("/resolve/")) - num_asked == 1
     assert not staging.exists()

@@ -19,9 +19,9 @@ def file(path: str, content: bytes) -> Member:
     return Member(path=path, kind=FileKind.FILE, read=lambda max_bytes: content[:max_bytes])
 
 
-def joined(files: dict[str, bytes], shared: str = ".") -> dict[str, bytes]:
+def joined(files: dict[str, bytes], shared: str = ".", *, column: str = "text") -> dict[str, bytes]:
     members = [file(path, content) for path, content in files.items()]
-    found = joined_metadata(members, PurePosixPath(shared))
+    found = joined_metadata(members, PurePosixPath(shared), column=column)
     return {member.path: member.read(1 << 20) for member in found}
 
 
@@ -79,11 +79,38 @@ def test_tags_and_lists_survive() -> None:
         (b"no JSON", CaptionMetadataError),
         (b'{"text": "of nothing"}', CaptionMetadataError),
         (b"\xff", CaptionEncodingError),
+        (b'\n\n{"file_name": "a.png", "text": 3}', CaptionMetadataError),
     ],
 )
-def test_a_bad_one_is_named(content: bytes, kind: type[Exception]) -> None:
-    with pytest.raises(kind, match=r"b/metadata\.jsonl: "):
-        joined({"a/metadata.jsonl": b"", "b/metadata.jsonl": content})
+def test_a_bad_one_is_named_with_its_line(content: bytes, kind: type[Exception]) -> None:
+    rows = b'{"file_name": "a.png", "text": "a cat"}\n' * 5
+    line = "byte 0" if content == b"\xff" else f"line {content.count(bytes([10])) + 1}"
+    with pytest.raises(kind, match=rf"b/metadata\.jsonl: .*{line}"):
+        joined({"a/metadata.jsonl": rows, "b/metadata.jsonl": content})
+
+
+def test_the_column_of_the_captions_is_the_one_that_counts() -> None:
+    row = b'{"file_name": "a.png", "text": 3, "prompt": "a cat"}'
+    assert joined({"a/metadata.jsonl": row}, column="prompt")
+    with pytest.raises(CaptionMetadataError):
+        joined({"a/metadata.jsonl": row})
+
+
+@pytest.mark.parametrize("name", ["metadata.jsonl", "metadata.csv"])
+def test_they_are_bounded_together(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """What they hold, and what comes of it: each row gets the columns and the folder of its file."""
+    monkeypatch.setattr("sfumato_datasets.folder_metadata.MAX_METADATA_BYTES", 2000)
+    content = {
+        "metadata.jsonl": b'{"file_name": "a.png", "text": "a cat"}\n' * 20,
+        "metadata.csv": b"file_name,text\n" + b"a.png,a cat\n" * 60,
+    }[name]
+    assert joined({f"a/{name}": content, f"b/{name}": content})
+    with pytest.raises(CaptionMetadataError, match="larger than 2000 bytes"):
+        joined({f"{folder}/{name}": content for folder in "abc"})
+    with pytest.raises(CaptionMetadataError, match="larger than 2000 bytes"):
+        joined({f"{'long' * 10}/{name}": content, f"b/{name}": content})
+    with pytest.raises(CaptionMetadataError, match=rf"^a/{name}: larger than 2000 bytes"):
+        joined({f"a/{name}": content * 3, f"b/{name}": content})
 
 
 def test_a_file_is_described_by_several_rows() -> None:

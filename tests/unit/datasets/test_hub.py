@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from hub_server import hub_server
 from sfumato_datasets.hub import open_hub_dataset
 from sfumato_datasets.hub_request import (
+    DEFAULT_ENDPOINT,
+    HubBusyError,
     HubError,
     HubNotFoundError,
     HubRequest,
@@ -44,11 +47,18 @@ def cache(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def opening(cache: Path, **asked: object) -> Iterator[tuple[SourceFiles, Report]]:
-    """What the cache alone gives."""
+def opening(
+    cache: Path, *, endpoint: str | None = None, **asked: object
+) -> Iterator[tuple[SourceFiles, Report]]:
+    """What the cache gives, without an endpoint it alone."""
     report = Report()
     settings = HubSettings(
-        hosts=(), cache=cache, offline=True, max_bytes=1 << 30, timeout_seconds=60
+        endpoint=endpoint or DEFAULT_ENDPOINT,
+        hosts=(),
+        cache=cache,
+        offline=endpoint is None,
+        max_bytes=1 << 30,
+        timeout_seconds=60,
     )
     request = HubRequest(**{"id": "org/cats", **asked})
     staging = cache.parent / "staging" / "import-1"
@@ -56,21 +66,13 @@ def opening(cache: Path, **asked: object) -> Iterator[tuple[SourceFiles, Report]
         yield files, report
 
 
-@contextmanager
-def opened(cache: Path, **asked: object) -> Iterator[tuple[SourceFiles, Report]]:
-    """The same, and nothing is left afterwards."""
-    with opening(cache, **asked) as found:
-        yield found
-    assert not (cache.parent / "staging" / "import-1").exists()
-
-
 def names(cache: Path, **asked: object) -> list[str]:
-    with opened(cache, **asked) as (files, _):
+    with opening(cache, **asked) as (files, _):
         return sorted(entry.name for entry in files.entries())
 
 
 async def test_a_folder_of_the_cache_at_its_commit(cache: Path) -> None:
-    with opened(cache) as (files, report):
+    with opening(cache) as (files, report):
         async with report.taking() as events:
             assert [event.kind for event in events] == ["revision_pinned", "note"]
             assert events[0].data == {"revision": COMMIT}
@@ -118,14 +120,38 @@ def test_a_link_out_of_the_cache_is_not_read(cache: Path, tmp_path: Path) -> Non
     (tmp_path / "secret").write_bytes(b"secret")
     link = cache / "datasets--org--cats" / "snapshots" / COMMIT / "data" / "c.png"
     link.symlink_to(tmp_path / "secret")
-    with opened(cache) as (files, _), pytest.raises(FileUnreadableError):
+    with opening(cache) as (files, _), pytest.raises(FileUnreadableError):
         files.read("c.png", 100)
 
 
-def test_what_was_stopped_can_go_on(cache: Path) -> None:
-    """A stopped import keeps what it has fetched; `Staging` removes it once the import has ended."""
-    staging = cache.parent / "staging" / "import-1"
-    with opening(cache) as (_, report):
-        (staging / "fetched").write_bytes(b"bytes")
-        report.cancelled.set()
-    assert (staging / "fetched").read_bytes() == b"bytes"
+@pytest.mark.parametrize(
+    ("status", "cached", "kind"),
+    [
+        (503, {"revision": "dev"}, HubUnreachableError),
+        (503, {"id": "org/dogs"}, HubUnreachableError),
+        (429, {}, HubBusyError),
+        (404, {}, HubNotFoundError),
+    ],
+)
+def test_where_the_hub_gives_nothing_and_the_cache_does_not_stand_in(
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    cached: dict[str, str],
+    kind: type[HubError],
+) -> None:
+    """What is reported is the Hub's end, not that of the cache."""
+    monkeypatch.setattr("sfumato_datasets.hub_listing.FIRST_PAUSE_SECONDS", 0.001)
+    with hub_server() as hub:
+        hub.fault("/", *[lambda handler: handler.give(status)] * 20)
+        with pytest.raises(HubError) as refusal, opening(cache, endpoint=hub.url, **cached):
+            raise AssertionError
+    assert type(refusal.value) is kind
+
+
+def test_names_that_lead_elsewhere_are_asked_of_nobody(cache: Path) -> None:
+    with hub_server() as hub:
+        for asked in ({"id": "org/../cats"}, {"revision": "../main"}, {"folder": "a/../../b"}):
+            with pytest.raises(HubNotFoundError), opening(cache, endpoint=hub.url, **asked):
+                raise AssertionError
+        assert not hub.requests

@@ -1,6 +1,11 @@
 import pytest
 
-from sfumato_datasets.hub_request import HubNotFoundError, HubRequest, HubUnsupportedError
+from sfumato_datasets.hub_request import (
+    HubNotFoundError,
+    HubRequest,
+    HubTooLargeError,
+    HubUnsupportedError,
+)
 from sfumato_datasets.hub_selection import select_files
 
 CATS = HubRequest(id="org/cats")
@@ -31,7 +36,8 @@ def test_images_with_what_describes_them() -> None:
     assert selection.images == ("train/a.png", "train/b.JPG")
     assert selection.sidecars == ("train/a.txt",)
     assert selection.metadata == ("metadata.jsonl", "train/metadata.csv")
-    assert selection.num_left_out == 1
+    left_out = {"test/metadata.jsonl", "train/c.caption", "train/.hidden/d.png", "train/clip.mp4"}
+    assert selection.num_left_out == len(left_out)
     assert not selection.parquet
 
 
@@ -40,6 +46,31 @@ def test_max_samples_takes_the_first_images_with_their_captions() -> None:
     selection = select_files(files, HubRequest(id="org/cats", max_samples=1))
     assert (selection.images, selection.sidecars) == (("a/a.png",), ())
     assert selection.metadata == ("a/metadata.csv",)
+    assert selection.num_left_out == 0, "what was not asked for is not left out"
+
+
+def test_sidecars_are_found_as_in_every_import() -> None:
+    files = (
+        "A/Cat.PNG",
+        "A/cat.txt",
+        "A/dog.png",
+        "b/cat.txt",
+        "a/CAFE\u0301.png",
+        "a/caf\xe9.TXT",
+    )
+    selection = select_files(sizes(*files), CATS)
+    assert set(selection.sidecars) == {"A/cat.txt", "a/caf\xe9.TXT"}
+    assert selection.num_left_out == 1
+
+
+def test_more_images_than_are_imported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sfumato_datasets.hub_selection.MAX_IMAGES", 3)
+    files = sizes("a.png", "b.png", "c.png", "d.png")
+    assert len(select_files(files, HubRequest(id="org/cats", max_samples=3)).images) == 3
+    with pytest.raises(HubTooLargeError, match=r"4 images, .* at most 3 at once"):
+        select_files(files, CATS)
+    with pytest.raises(HubTooLargeError, match="more than 3 files have names"):
+        select_files(sizes("a.png", *(f"../{name}.png" for name in "abcd")), CATS)
 
 
 def test_the_larger_of_images_and_parquet_is_the_dataset() -> None:
@@ -52,41 +83,14 @@ def test_the_larger_of_images_and_parquet_is_the_dataset() -> None:
     assert select_files({**preview, **annotations}, CATS).images == ("preview.png",)
 
 
-@pytest.mark.parametrize(
-    ("paths", "split", "expected"),
-    [
-        (["data/train-0.parquet", "data/test-0.parquet"], "train", [0]),
-        (["data/train-0.parquet", "data/test-0.parquet"], "test", [1]),
-        (["train/0000.parquet", "validation/0000.parquet"], "validation", [1]),
-        (["b/0001.parquet", "b/0000.parquet"], "train", [1, 0]),
-        (["pictures.parquet", "test.parquet"], "train", [0]),
-        (["my_train_set.parquet", "trainable.parquet"], "train", [0]),
-        (["default/partial-train/0000.parquet"], "train", [0]),
-        (["train-a.parquet", "train-b.parquet"], "train-a", [0]),
-        (["a.b.parquet", "aXb.parquet"], "a.b", [0]),
-    ],
-)
-def test_the_parquet_of_a_split(paths: list[str], split: str, expected: list[int]) -> None:
-    selection = select_files(sizes(*paths), HubRequest(id="org/cats", split=split))
-    assert selection.parquet == tuple(paths[index] for index in expected)
-
-
-@pytest.mark.parametrize(
-    ("paths", "split"),
-    [
-        (["train-0.parquet"], "test"),
-        (["test-0.parquet", "dev/0.parquet"], "train"),
-        (["a.csv", "README.md", "a.txt"], "train"),
-        ([".cache/a.png"], "train"),
-    ],
-)
-def test_nothing_that_can_be_read(paths: list[str], split: str) -> None:
-    with pytest.raises(HubUnsupportedError, match="lie"):
-        select_files(sizes(*paths), HubRequest(id="org/cats", split=split))
+@pytest.mark.parametrize("paths", [["a.csv", "README.md", "a.txt"], [".cache/a.png"]])
+def test_nothing_that_can_be_read(paths: list[str]) -> None:
+    with pytest.raises(HubUnsupportedError, match="neither images nor Parquet"):
+        select_files(sizes(*paths), CATS)
 
 
 def test_nothing_at_all() -> None:
-    with pytest.raises(HubNotFoundError, match="no file lies in a folder 'a'"):
+    with pytest.raises(HubNotFoundError, match="no file lies in a folder a"):
         select_files({}, HubRequest(id="org/cats", folder="a"))
     with pytest.raises(HubNotFoundError, match="no file lies there"):
         select_files({}, CATS)
@@ -94,6 +98,7 @@ def test_nothing_at_all() -> None:
 
 def test_paths_that_lead_anywhere_but_down() -> None:
     unsafe = ("../a.png", "/etc/b.png", "C:/c.png", "a//d.png", "a/../metadata.csv", "a\\e.png")
+    unsafe = (*unsafe, "\ud800.png", "a/" * 600 + "g.png")
     selection = select_files(sizes("f.png", *unsafe), CATS)
     assert selection.images == ("f.png",)
     assert selection.metadata == ()

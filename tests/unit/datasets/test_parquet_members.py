@@ -14,6 +14,7 @@ from sfumato_datasets.hub_request import (
     HubDamagedError,
     HubRequest,
     HubTooLargeError,
+    HubUnsupportedError,
 )
 from sfumato_datasets.parquet_members import parquet_members
 from sfumato_datasets.sources import FileUnreadableError
@@ -118,6 +119,90 @@ def test_the_limit_holds_for_all_files_together(split: Split) -> None:
     assert len(split.names(*files, max_bytes=total)) == 4
     with pytest.raises(HubTooLargeError, match=r"^1\.parquet: "):
         split.members(*files, max_bytes=total - 1)
+
+
+def test_all_files_are_located_together_where_all_are_wanted(split: Split) -> None:
+    files = [split.write(f"{number}.parquet", None) for number in range(3)]
+    calls: list[Sequence[str]] = []
+
+    def locate(paths: Sequence[str]) -> Mapping[str, Path | None]:
+        calls.append(paths)
+        return {path: split.folder / path for path in paths}
+
+    split.locate = locate  # type: ignore[method-assign]
+    split.members(*files)
+    assert calls == [tuple(files)]
+
+
+def test_images_that_are_far_larger_than_their_file(split: Split) -> None:
+    path = split.folder / "0.parquet"
+    for zeros, fits in ((1 << 20, True), (2 << 20, False)):
+        table = pa.table({"image": [{"bytes": bytes(zeros), "path": None}]})
+        pq.write_table(table, path, compression="zstd")
+        assert 100 * path.stat().st_size < 1 << 20
+        if fits:
+            assert split.names("0.parquet", max_bytes=1 << 30)
+        else:
+            with pytest.raises(HubTooLargeError, match=r"^0\.parquet: its images take more"):
+                split.members("0.parquet", max_bytes=1 << 30)
+
+
+@pytest.mark.parametrize(
+    ("bound", "most", "kind", "message"),
+    [
+        ("MAX_IMAGES", 5, HubTooLargeError, "more than 2 rows"),
+        ("MAX_METADATA_BYTES", 300, HubTooLargeError, "captions and names take more"),
+        ("MAX_EMPTY_ROWS", 1, HubUnsupportedError, "more than 1 rows have no image"),
+    ],
+)
+def test_limits_of_rows_hold_for_all_files_together(
+    split: Split,
+    monkeypatch: pytest.MonkeyPatch,
+    bound: str,
+    most: int,
+    kind: type[Exception],
+    message: str,
+) -> None:
+    images = [{"bytes": picture(0), "path": None}] * 2 + [None]
+    for number in range(2):
+        table = pa.table({"image": images, "text": ["x" * 50] * 3})
+        pq.write_table(table, split.folder / f"{number}.parquet")
+    assert len(split.names("0.parquet", "1.parquet")) == 6
+    monkeypatch.setattr(f"sfumato_datasets.parquet_members.{bound}", most)
+    assert len(split.names("0.parquet")) == 3
+    with pytest.raises(kind, match=rf"^1\.parquet: .*{message}"):
+        split.members("0.parquet", "1.parquet")
+
+
+@pytest.mark.parametrize(
+    "captions",
+    [
+        pa.array([None, 3]),
+        pa.array([None, True]),
+        pa.array([["a cat"], ["a", None]]).cast(pa.list_(pa.binary())),
+        pa.array([["a cat"], ["a", "b"]]).cast(pa.list_(pa.binary())).slice(0, 2),
+        pa.array([b"ok", b"\xff"]).view(pa.string()),
+        pa.array([{"en": "a cat"}, None]),
+    ],
+)
+def test_captions_that_are_no_text(split: Split, captions: pa.Array) -> None:
+    images = [{"bytes": picture(0), "path": None}] * 2
+    pq.write_table(pa.table({"image": images, "text": captions}), split.folder / "0.parquet")
+    expected = r"^0\.parquet: column text holds no UTF-8 text in row [12]$"
+    with pytest.raises(HubUnsupportedError, match=expected):
+        split.members("0.parquet")
+
+
+def test_captions_that_are_lists(split: Split) -> None:
+    images = [{"bytes": picture(0), "path": None}] * 3
+    captions = pa.array([["one", None, "two"], [], None])
+    pq.write_table(pa.table({"image": images, "text": captions}), split.folder / "0.parquet")
+    metadata = split.members("0.parquet")[-1].read(1 << 20)
+    assert [json.loads(line)["text"] for line in metadata.splitlines()] == [
+        ["one", None, "two"],
+        [],
+        None,
+    ]
 
 
 def test_what_a_broken_off_attempt_left_is_written_over(split: Split) -> None:
